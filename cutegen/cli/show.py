@@ -169,9 +169,9 @@ class _Asked:
 def _of_plan(plan: GemmPlan, asked: _Asked) -> _Subject:
     part, thread = asked.part, asked.thread
     extents = asked.extents
-    if not 0 <= thread < plan.tiled_mma.threads:
-        last = plan.tiled_mma.threads - 1
-        raise RequestError(f"--thread: found {thread}; expected 0 to {last}, a math thread")
+    if not 0 <= thread < plan.threads_of_sums:
+        last = plan.threads_of_sums - 1
+        raise RequestError(f"--thread: found {thread}; expected 0 to {last}, a thread that has sums")
 
     def picture() -> Picture:
         if part is None or part not in PICTURES:

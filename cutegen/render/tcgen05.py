@@ -195,21 +195,18 @@ def _factor_constants(plan: GemmPlan) -> ConstantsByDecision:
         )
     if settled:
         ids = tuple(block * of_instruction % PER_WORD for block in range(plan.mma.k_blocks))
-        of_stage = sum(_in_tensor_memory(x).columns for x in factors_of(plan))
-        begin = plan.mma.accumulator.buffers * plan.mma.accumulator.columns
+        of_a, of_b = (plan.columns_of(x.name) for x in factors_of(plan))
         settled["s2r.scale_b"] = (
             *settled["s2r.scale_b"],
-            f"FACTORS_COLUMN, STAGE_COLUMNS, FACTOR_IDS = {begin}, {of_stage}, {ids}",
-            f"SCALE_B_COLUMN = {_in_tensor_memory(factors_of(plan)[0]).columns}  # of a stage",
+            f"FACTORS_COLUMN, STAGE_COLUMNS, FACTOR_IDS = {of_a.first}, {of_b.end - of_a.first}, {ids}",
+            f"SCALE_B_COLUMN = {of_b.first - of_a.first}  # of a stage",
         )
     return settled
 
 
 def _allocated(plan: GemmPlan) -> int:
-    """Return the columns of tensor memory that a CTA allocates: those of sums, and of the factors of each stage."""
-    sums = plan.mma.accumulator
-    factors = sum(_in_tensor_memory(x).columns for x in factors_of(plan))
-    return columns_allocated(sums.buffers * sums.columns + plan.stages * factors)
+    """Return the columns of tensor memory that a CTA allocates."""
+    return columns_allocated(plan.tensor_memory[-1].end)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

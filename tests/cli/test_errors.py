@@ -193,7 +193,7 @@ def test_a_shipped_name_that_is_nearly_right(cli: Cli) -> None:
         ("show --layout 8:1 --dtype f61", "unknown dtype 'f61'"),
         ("show sm80_hgemm_tn mma --thread 128 --arch sm_80", "--thread: found 128; expected 0 to 127"),
         ("show sm80_hgemm_tn mma --thread -1 --arch sm_80", "--thread: found -1; expected 0 to 127"),
-        ("show sm120_hgemm_tn s2r --thread 256 --arch sm_90", "expected 0 to 255, a math thread"),
+        ("show sm120_hgemm_tn s2r --thread 256 --arch sm_90", "expected 0 to 255, a thread that has sums"),
         ("show sm80_hgemm_tn mma --thread x", "'x'"),
         ("show sm80_hgemm_tn partitions --problem 5120,5120", "--problem: found '5120,5120'; expected three integers"),
         ("show sm80_hgemm_tn partitions --problem 1,0,1", f"from 1 to {MAX_EXTENT}"),

@@ -103,7 +103,7 @@ def test_no_number_is_printed_that_json_does_not_have() -> None:
 
 
 @pytest.mark.parametrize("spec", ["sm80_hgemm_tn", "simt_sgemm_tn"])
-@pytest.mark.parametrize("part", ["", "mma", "smem", "g2s", "s2r", "epilogue", "pipeline", "partitions"])
+@pytest.mark.parametrize("part", ["", "mma", "smem", "g2s", "s2r", "tmem", "epilogue", "pipeline", "partitions"])
 def test_every_part_speaks_json_alone(part: str, spec: str, cli: Cli) -> None:
     outcome = cli(f"show {spec} {part} --arch sm_80 --json")
     assert outcome.code == 0

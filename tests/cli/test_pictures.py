@@ -11,7 +11,7 @@ import pytest
 from cutegen.cli import pictures
 from tests.cli.commands import Cli
 
-PARTS = ("mma", "smem", "g2s", "s2r", "epilogue", "pipeline")
+PARTS = ("mma", "smem", "g2s", "s2r", "tmem", "epilogue", "pipeline")
 STARTS = {"svg": "<svg ", "latex": "% ", "png": "\x89PNG"}
 SWIZZLED = "Sw<3,3,3> o (8,(8,8)):(8,(1,64))"
 

@@ -29,21 +29,17 @@ OUTPUTS = {
     "show_sm80_hgemm_tn_pipeline": "show sm80_hgemm_tn pipeline --arch sm_80",
     "plan_ldmatrix_probe": "plan ldmatrix_probe --arch sm_80",
     "show_ldmatrix_probe": "show ldmatrix_probe --arch sm_80",
+    "show_sm100_mxf8_tn_tmem": "show sm100_mxf8_tn tmem --thread 70 --arch sm_100",
     "show_sm80_bf16_nn_partitions": "show sm80_bf16_nn partitions --thread 5 --problem 1000,264,96 --arch sm_80",
 }
 SPECS = shipped_specs()
-PARTS = ("", "mma", "smem", "g2s", "s2r", "epilogue", "pipeline", "partitions")
+PARTS = ("", "mma", "smem", "g2s", "s2r", "tmem", "epilogue", "pipeline", "partitions")
 OF_A_PROBE = ("", "mma", "smem", "s2r", "partitions")
 
 
 def has(spec: str, part: str) -> bool:
     """Return whether a spec has a part to be shown."""
     return part in OF_A_PROBE or load_spec(spec).kind == GEMM
-
-
-def last_thread(spec: str) -> int:
-    """Return the last thread of those that multiply, or of four warps of them: a warp issues `tcgen05.mma`."""
-    return 31 if load_spec(spec).family == "sm100" else 127
 
 
 @pytest.mark.parametrize("name", OUTPUTS)
@@ -56,7 +52,7 @@ def test_output_is_as_expected(name: str, cli: Cli, golden: Golden) -> None:
 @pytest.mark.parametrize(
     "command",
     [f"plan {s} --all" for s in SPECS]
-    + [f"show {s} {p} --thread {last_thread(s)}" for s in SPECS for p in PARTS if has(s, p)]
+    + [f"show {s} {p} --thread 127" for s in SPECS for p in PARTS if has(s, p)]
     + [f"show {s} --element {x},130,77" for s in ("sm90_bf16_swiglu", "sm80_bf16_grouped") for x in "abc"]
     + [f"show sm90_e4m3_block_scaled --element scale_{x},13,7" for x in "ab"],
 )

@@ -330,3 +330,17 @@ def compare_pipeline(browser: Page, plan: GemmPlan, found: Compared) -> None:
     moved = until(lambda: browser.said("#view-pipeline")["slot"].split(" ")[0] != "1", 10)
     found.same("playing", moved, True)
     browser.click("#play")
+
+
+def test_tensor_memory_says_where_the_sum_of_an_element_is(browser: Page, tmp_path: Path) -> None:
+    """With 128 rows a lane is a row and a column a column; without tensor memory there is no such view."""
+    browser.open(page_of_plan(plan_of("sm100_mxf8_tn"), "it", ProblemShape(PROBLEM, PROBLEM, PROBLEM)), tmp_path)
+    for m, n in ((5, 40), (127, 191)):
+        browser.search(f"c,{m},{n}")
+        said = browser.said("#view-tensor-memory")
+        assert said["sum"] == f"lane {m}, column {n} of the tile's buffer"
+        assert said["load"] == f"thread {m}: tcgen05.ld.sync.aligned.32x32b.x64.b32"
+    assert said["columns-scale_a, stage 0"] == "columns 384 to 387"
+    assert (browser.requests, browser.complaints) == ([], [])
+    browser.open(page_of_plan(plan_of("sm80_hgemm_tn"), "it", ProblemShape(PROBLEM, PROBLEM, PROBLEM)), tmp_path)
+    assert browser.said("#view-tensor-memory") == {}

@@ -94,6 +94,10 @@ class Accumulator:
         first = self.table[: self.group_threads, : rows * columns // self.group_threads]
         return first % self.tile[0] + first // self.tile[0] * rows
 
+    def of_load(self, values: int) -> Layout:
+        """Return (thread, value) of the first `values` of each thread, a sub-tile's, to coordinates as in `layout`."""
+        return make_layout(mode(self.layout, 0), compose(mode(self.layout, 1), Layout(values)))
+
     @property
     def registers(self) -> int:
         """Registers of a thread for the sums of a tile: of each set, and of those that sums are promoted to."""

@@ -21,6 +21,7 @@ from cutegen.plan.values.epilogue import EpiloguePlan
 from cutegen.plan.values.path import OperandPath
 from cutegen.plan.values.predicted_time import PredictedTime
 from cutegen.plan.values.smem import Sectors, Wavefronts
+from cutegen.plan.values.tensor_memory import Columns, columns_in_use
 from cutegen.spec import GemmSpec
 
 # Multiplication of a k-tile by a CTA: the atom, and the threads over which it is tiled.
@@ -193,6 +194,23 @@ class PlannedGemm:
     def smem_bytes(self) -> int:
         """Dynamic shared memory of a CTA."""
         return self.memory.bytes
+
+    @property
+    def tensor_memory(self) -> tuple[Columns, ...]:
+        """The uses of a CTA's columns of tensor memory, in order; none if sums are in registers."""
+        return columns_in_use(self.mma.accumulator, self.operands, self.stages)
+
+    def columns_of(self, holds: str, number: int = 0) -> Columns:
+        """Return the columns of a buffer of sums, or of an operand's factors of a stage. Raises KeyError."""
+        for each in self.tensor_memory:
+            if (each.holds, each.number) == (holds, number):
+                return each
+        raise KeyError(holds, number)
+
+    @property
+    def threads_of_sums(self) -> int:
+        """Threads that hold or receive sums: those that multiply, unless sums are in tensor memory."""
+        return self.mma.accumulator.threads if self.tensor_memory else self.tiled_mma.threads
 
     @property
     def threads(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cutegen.algebra import offsets
+from cutegen.algebra import OperandName, offsets
 from cutegen.contract.launch import FACTORS, OPERANDS
 from cutegen.contract.pairs import Pairs
 from cutegen.contract.problem import ProblemShape
@@ -88,20 +88,25 @@ class Follower:
             line=lines.start,
             pair=pair,
             scales=scales,
+            sums=self._sums(x.operand, lines),
             tensor_memory=None if x.block_elems == 1 else self._in_tensor_memory(asked, x, within, stage),
         )
+
+    def _sums(self, operand: OperandName, lines: range) -> locations.SumsLocation | None:
+        """Return where the sums of rows or columns of the CTA's tile are, unless threads hold them."""
+        if not self.plan.tensor_memory:
+            return None
+        rows, columns = self.plan.mma.accumulator.tile
+        chosen = (lines, range(columns)) if operand == "A" else (range(rows), lines)
+        return self.result.sums(*chosen)
 
     def _in_tensor_memory(
         self, element: locations.Element, x: OperandPath, within: tuple[int, int], stage: int
     ) -> locations.TensorMemoryLocation:
-        """Return the place of a factor: its stage has columns after those of the sums, A's before B's."""
-        columns = {each.name: _columns(each) for each in self.plan.operands}
-        before = sum(columns[name] for name in list(columns)[: list(columns).index(x.name)])
-        sums = self.plan.mma.accumulator
+        """Return the place of a factor."""
         row, factor = element.coordinate
         atom = within[1] // ATOM_WORDS * x.tile[0] + within[0]
-        begin = sums.buffers * sums.tile[1] + stage * sum(columns.values()) + before
-        column = begin + atom * ATOM_COLUMNS + row % ATOM_ROWS // COLUMN_ROWS
+        column = self.plan.columns_of(x.name, stage).first + atom * ATOM_COLUMNS + row % ATOM_ROWS // COLUMN_ROWS
         return locations.TensorMemoryLocation(row % COLUMN_ROWS, column, factor % PER_WORD)
 
     def _follower(self, element: locations.Element) -> OperandFollower:
@@ -197,6 +202,7 @@ class Follower:
             dtype=c.dtype.name,
             read_as="c, transposed" if swapped else "c",
             held=self.result.held(within),
+            sums=self.result.sums(*(range(at, at + 1) for at in within)) if self.plan.tensor_memory else None,
             members=self.result.members(within),
             staged=self.result.staged(within),
             store=self.result.store(around),
@@ -209,13 +215,6 @@ def _word(factor: tuple[int, int]) -> tuple[int, int]:
     """Return the coordinates of the word that has the factor of a row and a block of K: (rows / 128, words along K)."""
     row, k = factor
     return row // ATOM_ROWS, k // PER_WORD * ATOM_WORDS + int(offsets(WORDS_OF_ROWS)[row % ATOM_ROWS])
-
-
-def _columns(x: OperandPath) -> int:
-    """Return the columns of tensor memory of an operand in a stage."""
-    return x.s2r.by_source(
-        copied=lambda _: 0, described=lambda _: 0, read=lambda _: 0, to_tmem=lambda copy: copy.columns
-    )
 
 
 def follow(plan: GemmPlan, element: locations.Element, problem: ProblemShape) -> locations.ElementPath:

@@ -332,6 +332,18 @@ class TensorMemoryLocation:
     byte: int
 
 
+@dataclass(frozen=True, slots=True)
+class SumsLocation:
+    """Sums in tensor memory: their lanes, and columns that count from the first of their tile's buffer.
+
+    `instruction` loads them.
+    """
+
+    lanes: tuple[int, ...]
+    columns: tuple[int, ...]
+    instruction: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperandElementPath:
     """An element of A or B, or a factor of one. `read_as` is the kernel's name: the other one if A and B are swapped.
@@ -357,6 +369,7 @@ class OperandElementPath:
     pair: PairMember | None = None
     scales: ScaledBlock | None = None
     tensor_memory: TensorMemoryLocation | None = None
+    sums: SumsLocation | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -388,6 +401,7 @@ class ResultElementPath:
     dtype: str
     read_as: str
     held: Held
+    sums: SumsLocation | None
     members: Mapping[str, Held]
     staged: StagedResult | None
     store: CopyStep | None

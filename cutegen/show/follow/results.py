@@ -9,15 +9,17 @@ from itertools import product
 
 import numpy as np
 
-from cutegen.algebra import offsets
+from cutegen.algebra import offsets, offsets_2d
 from cutegen.contract.launch import RESULT
 from cutegen.hardware import StmatrixAtom
+from cutegen.hardware.tcgen05_atoms import LANES
+from cutegen.hardware.tcgen05_loads import places_of_sums
 from cutegen.hardware.units import WARPGROUP
 from cutegen.plan import GemmPlan
 from cutegen.plan.geometry import Coordinates, place_of_value
 from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
 from cutegen.plan.values.epilogue import EpilogueParts
-from cutegen.show.follow.locations import CopyStep, Held, SharedLocation, StagedResult, VectorStep
+from cutegen.show.follow.locations import CopyStep, Held, SharedLocation, StagedResult, SumsLocation, VectorStep
 from cutegen.show.follow.operands import held_value
 from cutegen.show.follow.vectors import Move, Surroundings, VectorMoves, box_step
 
@@ -31,6 +33,16 @@ class ResultFollower:
     def held(self, within: tuple[int, int]) -> Held:
         """Return the accumulator of the element; with pairs of columns that of its first member."""
         return next(iter(self._of_sums(within)))
+
+    def sums(self, rows: range, columns: range) -> SumsLocation:
+        """Return where the sums of these rows and columns of the tile are in tensor memory, and what loads them."""
+        sums, part = self.plan.mma.accumulator, self.c.part
+        assert sums.drain is not None
+        assert part is not None
+        places = offsets_2d(places_of_sums(*sums.tile, self.plan.atom.ctas))[rows.start : rows.stop]
+        lane, column = places[:, columns.start : columns.stop] % LANES, places[:, columns.start : columns.stop] // LANES
+        lanes, of_buffer = (tuple(np.unique(each).tolist()) for each in (lane, column))
+        return SumsLocation(lanes, of_buffer, sums.drain.opcode(part[1]))
 
     def members(self, within: tuple[int, int]) -> dict[str, Held]:
         """Return the accumulators of both members of the element's pair, by name; nothing without pairs."""

@@ -35,6 +35,7 @@ ORDER = (
     "view_fragment",
     "view_matrix",
     "view_pipeline",
+    "view_tensor_memory",
     "view_ranking",
     "view_layout",
     "controls",

@@ -51,6 +51,7 @@ function planPage(root) {
   accessView();
   bitsView(placeForBits);
   fragmentView();
+  tensorMemoryView();
   if (data.matrix) matrixView();
   pipelineView();
   rankingView();

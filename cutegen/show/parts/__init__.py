@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan
 from cutegen.show.canvas import Picture
-from cutegen.show.parts import epilogue, g2s, mma, overview, partitions, pipeline, s2r, smem
+from cutegen.show.parts import epilogue, g2s, mma, overview, partitions, pipeline, s2r, smem, tmem
 from cutegen.show.view import View
 
 
@@ -21,6 +21,7 @@ class Part(StrEnum):
     SMEM = "smem"
     G2S = "g2s"
     S2R = "s2r"
+    TMEM = "tmem"
     EPILOGUE = "epilogue"
     PIPELINE = "pipeline"
     PARTITIONS = "partitions"
@@ -43,6 +44,7 @@ VIEWS: Mapping[Part | None, PartView] = MappingProxyType(
         Part.SMEM: smem.view,
         Part.G2S: g2s.view,
         Part.S2R: s2r.view,
+        Part.TMEM: tmem.view,
         Part.EPILOGUE: epilogue.view,
         Part.PIPELINE: pipeline.view,
         Part.PARTITIONS: partitions.view,
@@ -54,17 +56,19 @@ PICTURES: Mapping[Part, Callable[[GemmPlan, int], Picture]] = MappingProxyType(
         Part.SMEM: smem.picture,
         Part.G2S: g2s.picture,
         Part.S2R: s2r.picture,
+        Part.TMEM: tmem.picture,
         Part.EPILOGUE: epilogue.picture,
         Part.PIPELINE: pipeline.picture,
     }
 )
-PAGES: Mapping[str, Callable[[GemmPlan], dict[str, Any]]] = MappingProxyType(
+PAGES: Mapping[str, Callable[[GemmPlan], dict[str, Any] | None]] = MappingProxyType(
     {
         "overview": overview.page,
         Part.MMA: mma.page,
         Part.SMEM: smem.page,
         Part.G2S: g2s.page,
         Part.S2R: s2r.page,
+        Part.TMEM: tmem.page,
         Part.EPILOGUE: epilogue.page,
         Part.PIPELINE: pipeline.page,
     }

@@ -54,12 +54,15 @@ def table(way: OperandElementPath | locations.ResultElementPath) -> dict[str, An
             "loads": [{**asdict(load), "held": _held_table(load.held)} for load in way.loads],
             "reads": [{**asdict(read), "encoded": f"{read.encoded:#018x}"} for read in way.reads],
             "meets": [asdict(meeting) for meeting in way.meets],
+            "sums": None if way.sums is None else asdict(way.sums),
             "pair": None if way.pair is None else asdict(way.pair),
             "scales": None if way.scales is None else {"rows": _ends(way.scales.rows), "k": _ends(way.scales.k)},
+            "tensor_memory": None if way.tensor_memory is None else asdict(way.tensor_memory),
         }
     staged = way.staged
     return found | {
         "held": _held_table(way.held),
+        "sums": None if way.sums is None else asdict(way.sums),
         "members": {name: _held_table(held) for name, held in way.members.items()},
         "staged": None if staged is None else {**asdict(staged), "place": _shared_table(staged.place)},
         "store": None if way.store is None else _copy_table(way.store),
@@ -136,6 +139,8 @@ def _result(
     way: locations.ResultElementPath, title: str, group: tuple[Fact, ...], *, in_parts: bool
 ) -> Iterator[list[str]]:
     facts = list(group)
+    if way.sums is not None:
+        facts += _sums(way.sums)
     for name, held in (way.members or {"accumulator": way.held}).items():
         place = f"({', '.join(map(str, held.place))}) of (MMA, MMA_M, MMA_N)"
         facts.append((name, f"{_thread(held.thread)}: value {held.value} of tCrC, {place}"))
@@ -270,7 +275,14 @@ def _meetings(meets: Sequence[locations.AccumulatorHits], way: OperandElementPat
         by = "read it" if way.tensor_memory is None else "load them"
         title = f"Accumulators that it scales, by the threads that {by}: values of tCrC"
     rows = [(span(threads), span(values)) for values, threads in by_values.items()]
-    return [title, *aligned(rows, header=("threads", "values"))]
+    lines = [title, *aligned(rows, header=("threads", "values"))]
+    return lines if way.sums is None else [*lines, *aligned(list(_sums(way.sums)))]
+
+
+def _sums(place: locations.SumsLocation) -> Iterator[Fact]:
+    lanes, columns = ("s" * (len(each) > 1) + f" {span(each)}" for each in (place.lanes, place.columns))
+    yield "tensor memory", f"lane{lanes}, column{columns} of the buffer of C's tile, by tcgen05.mma"
+    yield "loaded by", place.instruction
 
 
 def _thread(thread: int) -> str:

@@ -84,11 +84,15 @@ def _held_by(plan: GemmPlan, thread: int, held: dict[OperandName, list[tuple[int
 
 def _drained(sums: Accumulator, thread: int) -> list[str]:
     """Show which sums of the CTA's tile the threads that drain tensor memory receive, and one of them."""
+    assert sums.drain is not None
     places = _received(sums, thread)
     shown = " ".join(f"({i},{j})" for i, j in places[:WIDEST])
     rows = [
         ("buffers", f"{sums.buffers}, each of a tile: one is multiplied into while the other is drained"),
-        ("loaded by", f"{sums.drain}: {plural(sums.threads, 'thread')} receive {sums.values} sums each"),
+        (
+            "loaded by",
+            f"tcgen05.ld.{sums.drain.shape}: {plural(sums.threads, 'thread')} receive {sums.values} sums each",
+        ),
         ("thread and value", f"{format_layout(sums.layout)}: to the column-major coordinate in the CTA's tile"),
         (f"thread {thread % sums.threads} (m, n)", shown + (" ..." if len(places) > WIDEST else "")),
     ]

@@ -24,7 +24,8 @@ def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool
         ("bank conflicts", ", ".join(conflicts)),
     ]
     title = f"{plan.spec.name or 'unnamed spec'} for {plan.target.name}"
-    more = ["Parts: mma smem g2s s2r epilogue pipeline partitions; reasons: cutegen plan"]
+    tmem = "tmem " if plan.tensor_memory else ""
+    more = [f"Parts: mma smem g2s s2r {tmem}epilogue pipeline partitions; reasons: cutegen plan"]
     table = {
         "spec": plan.spec.name,
         "description": plan.spec.description,

@@ -46,9 +46,10 @@ def partitions(plan: GemmPlan, problem: ProblemShape, thread: int) -> Mapping[st
     global memory are run-time integers, as in a kernel. If A and B are swapped, the names are the kernel's. Raises
     RequestError for an invalid thread or extent.
     """
-    threads = plan.tiled_mma.threads
-    if not 0 <= thread < threads:
-        raise RequestError(f"thread: found {thread}; expected 0 to {threads - 1}, a math thread")
+    if not 0 <= thread < plan.threads_of_sums:
+        last = plan.threads_of_sums - 1
+        raise RequestError(f"thread: found {thread}; expected 0 to {last}, a thread that has sums")
+    thread %= plan.tiled_mma.threads  # what an elected thread multiplies is of its CTA, the same for every thread
     m, n, k = (shape_multiplied(problem) if plan.swapped else problem).extents.values()
     if min(m, n, k) < 1:
         raise RequestError(f"problem: found {problem}; expected extents of at least 1")
