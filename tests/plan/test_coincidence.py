@@ -15,10 +15,10 @@ from cutegen.plan.search import corrections, warpgroups
 from cutegen.plan.search.corrections import coincidence_factor
 from cutegen.plan.search.warpgroup_model import WarpgroupWork
 from cutegen.plan.search.warpgroup_rows import KernelConfig
-from tests.gpu.measured import STORED, geometric_mean
+from tests.gpu.measured import STORED
 from tests.gpu.sweep_kernels import Shape
 from tests.plan.pages import words_of
-from tests.plan.worth import DEVICE, OPEN, forget, rows_of_choices, times_of, worth
+from tests.plan.worth import DEVICE, OPEN, forget, times_of
 
 TABLE = json.loads(STORED.with_name("h100_apart.json").read_text())
 US = times_of(TABLE)
@@ -123,39 +123,3 @@ def test_the_page_has_the_constants() -> None:
     assert f"{corrections.UNALIGNED_TRAFFIC} times as much" in part
     assert f"beyond {corrections.UNNOTICED} of them" in part
     assert f"more than {corrections.COINCIDENT_SIDE} rows and columns" in part
-
-
-@pytest.mark.slow
-def test_the_page_says_how_good_the_choice_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = worth(US)
-    monkeypatch.setattr(warpgroups, "coincidence_factor", lambda *_: 1.0)
-    forget()
-    before = worth(US)
-    costs, costs_before = ([each.cost for each in choice] for choice in (found, before))
-    times, times_before = (geometric_mean([each.by_torch for each in choice]) for choice in (found, before))
-    said = f"On these {len(US)} the selected kernel takes {geometric_mean(costs):.3f} times as long as the best"
-    assert f"{said} of those measured, {max(costs):.2f} at most" in PAGE
-    assert f"and {geometric_mean(costs_before):.3f} and {max(costs_before):.2f} without these exponents" in PAGE
-    assert f"It is {times:.3f} times as fast as torch, and was {times_before:.3f}" in PAGE
-    assert f"{sum(len(us) - 1 for us in US.values()):,} times" in PAGE
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("constant", CONSTANTS)
-def test_each_exponent_is_worth_having(constant: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    known = geometric_mean([each.cost for each in worth(US)])
-    monkeypatch.setattr(corrections, constant, 0.0)
-    forget()
-    assert geometric_mean([each.cost for each in worth(US)]) > known
-
-
-def test_the_page_says_what_the_choice_gains_on_problems_drawn_apart() -> None:
-    assert all(row in PAGE for row in rows_of_choices(CHOICES))
-    shares = {text: since / before for text, (before, since, *_) in CHOICES.items()}
-    for which, found in (
-        ("best is", min(shares, key=shares.__getitem__)),
-        ("worst", max(shares, key=shares.__getitem__)),
-    ):
-        kind, _, shape = found.removeprefix("f16 ").partition(": ")
-        assert f"{which} {shares[found]:.2f} ({shape.replace('x', ' x ')}, {kind})" in PAGE
-    assert not {text.partition(": ")[2] for text in CHOICES} & TABLE["us"].keys()

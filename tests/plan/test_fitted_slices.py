@@ -10,12 +10,8 @@ import pytest
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import GPUS, target
-from cutegen.plan import GemmPlan, plan, swapped
-from cutegen.plan.search import warpgroups
-from cutegen.plan.search.warpgroup_model import WarpgroupConstants, estimate
-from cutegen.plan.search.warpgroup_rows import H200 as CONSTANTS
+from cutegen.plan import GemmPlan, plan
 from cutegen.plan.search.warpgroup_rows import (
-    MEASURED,
     SHORTEST_SLICE,
     SLICES_HANDICAP,
     KernelConfig,
@@ -23,9 +19,9 @@ from cutegen.plan.search.warpgroup_rows import (
     fitted_slices,
 )
 from tests.gpu.measured import STORED, TORCH, geometric_mean
-from tests.gpu.settings import parsed
-from tests.gpu.sweep_kernels import Shape, shape_of
+from tests.gpu.sweep_kernels import shape_of
 from tests.plan.pages import words_of
+from tests.plan.regrets import kernel_of, predicted_by_kernel
 from tests.plan.specs import gemm
 
 H200, DEVICE = GPUS["sm_90"], target("sm_90")
@@ -87,55 +83,10 @@ def test_every_type_has_them(precision: str) -> None:
     assert found.mma.cluster == (1, 1, 1)
 
 
-def kernel_of(name: str) -> Kernel:
-    setting = parsed(name)
-    along_k = (setting.clustered or setting.slices) if setting.reduction == "cluster" else 1
-    return setting.cta, setting.consumers, (*setting.cluster, along_k), setting.swap, setting.slices
-
-
-def predicted(shape: Shape, constants: WarpgroupConstants = CONSTANTS) -> dict[Kernel, float]:
-    """Microseconds of what a plan compares, k-tiles joined where it joins them."""
-    problem, found = ProblemShape(*shape), dict[Kernel, float]()
-    compared = (*MEASURED, *warpgroups._fitted(OPEN, DEVICE, problem))
-    for row, candidate in warpgroups._candidates(OPEN, DEVICE, problem, compared):
-        joined = warpgroups._joined(OPEN, DEVICE, problem, row, candidate)
-        if warpgroups._fits(OPEN, DEVICE, joined):
-            multiplied = swapped.shape_multiplied(problem) if row.swap else problem
-            us = estimate(warpgroups.work_of(OPEN, DEVICE, candidate, row), multiplied, H200, constants).us
-            found.setdefault((joined.cta, row.consumers, row.cluster, row.swap, row.slices), us)
-    return found
-
-
-def chosen(shape: Shape, constants: WarpgroupConstants = CONSTANTS) -> tuple[float, float]:
-    """(torch's time over that of what is chosen among those measured, the latter over the best of them)."""
-    us = {kernel_of(name): time for name, time in US[shape].items() if name != TORCH}
-    compared = {kernel: time for kernel, time in predicted(shape, constants).items() if kernel in us}
-    taken = us[min(compared, key=compared.__getitem__)]
-    return US[shape][TORCH] / taken, taken / min(us.values())
-
-
-def test_the_page_says_how_good_the_choice_is() -> None:
-    beside_torch, beside_best = zip(*map(chosen, US), strict=True)
-    said = f"{geometric_mean(beside_best):.3f} times as long as the best of those measured, {max(beside_best):.2f} at"
-    assert f"{said} most, and is {geometric_mean(beside_torch):.3f} times as fast as torch" in PAGE
-    assert len(US) == 81
-
-
-def test_without_such_slices_or_what_they_wait_for_the_choice_would_be_slower(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What waits for nobody is chosen too often."""
-    known = geometric_mean([beside for beside, _ in map(chosen, US)])
-    monkeypatch.setattr(warpgroups, "fitted_slices", lambda problem, gpu: ())
-    whole = geometric_mean([beside for beside, _ in map(chosen, US)])
-    assert f"Without such slices it would be {whole:.3f} times as fast" in PAGE
-    monkeypatch.undo()
-    free = geometric_mean([chosen(shape, replace(CONSTANTS, sum_us=0.0))[0] for shape in US])
-    assert whole < free < known
-
-
 def test_the_page_says_what_choices_gained() -> None:
     """On problems drawn for it, where the kernel is another one: of those before the last CTA alone added slices."""
     for shape, row in CHOICES.items():
-        times = predicted(shape_of(shape))
+        times = predicted_by_kernel(shape_of(shape))
         assert min(times, key=times.__getitem__) == kernel_of(row["since"][0]), shape
     before, since, share = (
         geometric_mean([row[TORCH] / row["before"][1] for row in CHOICES.values()]),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -15,13 +15,13 @@ from cutegen.plan.search import cp_async, tile_model, warpgroup_model, warpgroup
 from cutegen.plan.search.row_alignment import K_MAJOR, majors_of, shares_aligned, torn_results, unaligned_operands
 from cutegen.plan.search.warpgroup_rows import KernelConfig
 from cutegen.spec import GemmSpec
-from tests.gpu.measured import STORED, TORCH, geometric_mean
-from tests.gpu.sweep_kernels import Shape, shape_of
+from tests.gpu.measured import STORED
+from tests.gpu.sweep_kernels import Shape
 from tests.plan.pages import words_of
-from tests.plan.worth import DEVICE, OPEN, forget, predicted_of_families, rows_of_choices
+from tests.plan.regrets import MAJORS, spec_of
+from tests.plan.worth import DEVICE, OPEN, forget
 
 TABLE = json.loads(STORED.with_name("h100_majors.json").read_text())
-MAJORS = {"TT": ("k", "n"), "NN": ("m", "k"), "NT": ("m", "n")}
 PAGE = words_of("lab/tile_model.md")
 WARPGROUPS = {64: (1, 1), 128: (2, 1), 192: (3, 1)}
 
@@ -30,13 +30,6 @@ WARPGROUPS = {64: (1, 1), 128: (2, 1), 192: (3, 1)}
 def forgotten() -> Iterator[None]:
     yield
     forget()
-
-
-def spec_of(majors: str, c: str = "n") -> GemmSpec:
-    """A spec with A and B stored as the BLAS name says; T of A and N of B are K-major."""
-    a, b = (replace(OPEN.problem.a, major=major) for major in MAJORS[majors])
-    problem = replace(OPEN.problem, a=a, b=b, c=replace(OPEN.problem.c, major=c))
-    return replace(OPEN, problem=problem)
 
 
 def us_of(spec: GemmSpec, cta: Shape, problem: Shape, *, swap: bool = False) -> float:
@@ -120,64 +113,9 @@ def test_choices_follow_the_rows() -> None:
     assert made.cta_tile[1] % 64 == 0  # type: ignore[union-attr]
 
 
-def costs() -> Mapping[str, list[float]]:
-    """How many times the best time the choice of both families takes, by majors."""
-    found: dict[str, list[float]] = {}
-    for majors, problems in TABLE["us"].items():
-        spec = spec_of(majors)
-        for text, rows in problems.items():
-            times = {TABLE["names"][index]: us for index, us in rows}
-            del times[TORCH]
-            predicted = predicted_of_families(shape_of(text), spec, joined=False)
-            chosen = min(times.keys() & predicted.keys(), key=lambda name: (predicted[name], name))
-            found.setdefault(majors, []).append(times[chosen] / min(times.values()))
-    return found
-
-
-def whole(found: Mapping[str, list[float]]) -> float:
-    return geometric_mean([each for part in found.values() for each in part])
-
-
-@pytest.mark.slow
-def test_the_page_says_how_good_the_choice_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = costs()
-    worst = max(max(each) for each in found.values())
-    parts = ", ".join(f"{geometric_mean(found[majors]):.3f} ({majors})" for majors in MAJORS)
-    said = f"takes {whole(found):.3f} times as long as the best, {worst:.2f} at most: {parts}"
-    assert said in PAGE
-    for module in (warpgroups, cp_async):
-        monkeypatch.setattr(module, "majors_of", lambda spec: K_MAJOR)
-    forget()
-    assert f"If only the rows of each operand did not count, it would be {whole(costs()):.3f}" in PAGE
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("constant", ["NARROW_SPAN", "CLUSTERED_SLICES"])
-def test_each_constant_is_worth_having(constant: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    known = whole(costs())
-    monkeypatch.setattr(warpgroups, constant, 1.0)
-    forget()
-    assert whole(costs()) > known
-
-
 def test_the_page_says_what_was_measured() -> None:
     tables = TABLE["us"]
     assert f"on {sum(map(len, tables.values()))} f16 problems, {len(tables['NT'])} for each of" in PAGE
     assert {len(each) for each in tables.values()} == {len(tables["NT"])}
     assert f"a k-tile takes {warpgroups.NARROW_SPAN} times as long" in PAGE
     assert f"Slices that a cluster adds take {warpgroups.CLUSTERED_SLICES} times as long per doubling" in PAGE
-
-
-def test_the_page_says_what_the_choice_gains_on_problems_drawn_apart() -> None:
-    choices: Mapping[str, tuple[float, ...]] = TABLE["choices"]
-    assert all(row in PAGE for row in rows_of_choices(choices))
-    for text in choices:
-        majors, _, shape = text.removeprefix("f16 ").partition(": ")
-        assert shape not in TABLE["us"].get(majors, ())
-    shares = {text: since / before for text, (before, since, *_) in choices.items()}
-    for which, found in (
-        ("at worst", max(shares, key=shares.__getitem__)),
-        ("at best", min(shares, key=shares.__getitem__)),
-    ):
-        kind, _, shape = found.removeprefix("f16 ").partition(": ")
-        assert f"{shares[found]:.2f} {which} ({shape.replace('x', ' x ')}, {kind})" in PAGE

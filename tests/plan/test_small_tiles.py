@@ -27,9 +27,7 @@ from tests.plan.worth import (
     Times,
     forget,
     predicted_of_families,
-    rows_of_choices,
     times_of,
-    without,
 )
 
 TABLE = json.loads(STORED.read_text())
@@ -157,29 +155,6 @@ def test_every_row_was_measured_and_can_be_planned() -> None:
         assert planned(setting_of(row).spec, (256, 512, 512)).cta_tile == row.cta, name
 
 
-def costs() -> list[float]:
-    """How many times the best time the choice of both families takes, on each problem with times of both."""
-    found = []
-    for problem, measured in US.items():
-        times = {name: graph for name, (graph, _) in measured.items() if name != TORCH}
-        if is_small(OPEN, ProblemShape(*problem)) and any(name.startswith("sm80") for name in times):
-            predicted = {name: us for name, us in predicted_of_families(problem).items() if name in times}
-            found.append(times[min(predicted, key=predicted.__getitem__)] / min(times.values()))
-    return found
-
-
-@pytest.mark.slow
-def test_the_page_says_how_good_the_choice_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = costs()
-    without(monkeypatch, "is_small")
-    monkeypatch.setattr(cp_async, "is_small", lambda *_: False)
-    before = costs()
-    assert len(found) == len(before)
-    said = f"On {len(found)} of these problems the selected kernel takes {geometric_mean(found):.3f} times as long as"
-    assert f"{said} the best, {max(found):.2f} at most" in PAGE
-    assert f"With the rows of other products it is {geometric_mean(before):.3f} and {max(before):.2f}" in PAGE
-
-
 def test_fewer_than_16_rows_or_columns_have_tiles_of_8_columns_besides() -> None:
     for few, rows in ((8, (*SMALL, *EIGHT_WIDE)), (16, SMALL)):
         for shape in (ProblemShape(few, 1024, 768), ProblemShape(1024, few, 768)):
@@ -195,18 +170,6 @@ def costs_among(table: Times) -> list[float]:
         chosen = min(times.keys() & predicted.keys(), key=lambda name: (predicted[name], name))
         found.append(times[chosen] / min(times.values()))
     return found
-
-
-@pytest.mark.slow
-def test_the_page_says_how_good_the_choice_is_for_few_rows_or_columns() -> None:
-    found, times = costs_among(FEW), [{name: us for name, us in each.items() if name != TORCH} for each in FEW.values()]
-    before = [each["previous"][0] / min(graph for graph, _ in each.values()) for each in times]
-    said = (
-        f"On {len(FEW)} such products the selected kernel takes {geometric_mean(found):.3f} times as long as the best"
-    )
-    assert f"{said}, {max(found):.2f} at most" in PAGE
-    assert f"the one selected before took {geometric_mean(before):.3f} and {max(before):.2f}" in PAGE
-    assert all(row in PAGE for row in rows_of_choices(CHOICES_OF_FEW))
 
 
 @pytest.mark.slow
@@ -226,13 +189,6 @@ def test_the_page_says_what_slices_of_mma_sync_cost(monkeypatch: pytest.MonkeyPa
     assert f"and are {by_torch:.2f} times as fast" in PAGE
 
 
-@pytest.mark.slow
-def test_the_factor_of_mma_sync_is_worth_having(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = geometric_mean(costs())
-    monkeypatch.setattr(cp_async, "OF_MMA_SYNC", 1.0)
-    assert geometric_mean(costs()) > known
-
-
 def test_the_page_says_what_was_measured() -> None:
     count = sum(len(us) - 1 for us in US.values())
     kernels = {name for us in US.values() for name in us} - {TORCH}
@@ -242,15 +198,6 @@ def test_the_page_says_what_was_measured() -> None:
     assert f"{len(US) - len(small)} of the {len(US)} are narrow with a long K" in PAGE
     assert f"plans compare {len(SMALL)} kernels" in PAGE
     assert f"take {warpgroup_rows.OF_MMA_SYNC} times as long as predicted" in PAGE
-
-
-def test_the_page_says_what_the_choice_gains_on_problems_drawn_apart() -> None:
-    rows = list(rows_of_choices(CHOICES))
-    assert all(row in PAGE for row in rows)
-    assert not {tuple(map(int, text.partition(": ")[2].split("x"))) for text in CHOICES} & US.keys()
-    worst = max(CHOICES, key=lambda text: CHOICES[text][1] / CHOICES[text][0])
-    share = CHOICES[worst][1] / CHOICES[worst][0]
-    assert f"{share:.2f} at worst ({worst.partition(': ')[2].replace('x', ' x ')})" in PAGE
 
 
 @pytest.mark.parametrize("problem", [(120, 104, 832), (32, 176, 472)], ids=str)

@@ -8,7 +8,6 @@ import random
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import cache
 
 import pytest
 
@@ -25,7 +24,7 @@ from tests.gpu import estimates
 from tests.gpu.measured import STORED, Measured, geometric_mean, load, regrets
 from tests.gpu.sweep_kernels import Shape
 from tests.plan.pages import words_of
-from tests.plan.worth import DEVICE, OPEN, cost, forget, rows_of_choices, times_of, without, worth
+from tests.plan.worth import DEVICE, OPEN, forget, times_of, without
 
 TABLE = json.loads(STORED.with_name("h100_streams.json").read_text())
 US, LONG = times_of(TABLE), times_of(TABLE, "us_long")
@@ -162,21 +161,6 @@ def test_the_page_has_the_constants() -> None:
 
 
 @pytest.mark.slow
-def test_the_page_says_how_good_the_choice_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = worth(US)
-    costs = [each.cost for each in found]
-    said = f"{geometric_mean(costs):.3f} times as long as the best of those measured, {max(costs):.2f} at most"
-    assert said in PAGE
-    assert f"{geometric_mean([each.by_torch for each in found]):.3f} times as fast as torch" in PAGE
-    assert f"{len(US)} products" in PAGE
-    long = cost(LONG)
-    without(monkeypatch, "is_streamed", "is_of_middle_size", "is_small")
-    before = [each.cost for each in worth(US)]
-    assert f"{geometric_mean(before):.3f} and {max(before):.2f} without these corrections" in PAGE
-    assert f"on {len(LONG)} of the products it takes {long:.3f} times as long as the best, and {cost(LONG):.3f}" in PAGE
-
-
-@pytest.mark.slow
 def test_the_page_says_what_they_would_do_on_an_h200(monkeypatch: pytest.MonkeyPatch) -> None:
     """Times there are of older kernels, with k-tiles of a line; where rows begin between lines they are not used."""
 
@@ -196,32 +180,6 @@ def test_the_page_says_what_they_would_do_on_an_h200(monkeypatch: pytest.MonkeyP
     assert f"{said}, and {without_them:.3f} without" in PAGE
     by, without_them = cost_of(whatever_the_pitch, torn), cost_of(lambda *_: False, torn)
     assert f"on {len(torn)} products, it would be {by:.3f} and is {without_them:.3f}" in PAGE
-
-
-@cache
-def known_cost() -> float:
-    """What choices cost as they are: seconds of work, which several tests want."""
-    return cost(US)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "constant",
-    [
-        "GIVEN_UP_FIRST",
-        "LONGER_K_TILE",
-        "STREAM_UNEVEN",
-        "STREAM_APART",
-        "STREAM_CLUSTERED",
-        "THROUGH_WORKSPACE",
-        "ALMOST_IDLE",
-        "TALL",
-    ],
-)
-def test_each_correction_is_worth_having(constant: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    known = known_cost()
-    monkeypatch.setattr(corrections, constant, 1.0)
-    assert cost(US) > known
 
 
 @pytest.mark.parametrize("problem", [(192, 4352, 4096), (192, 4864, 13952), (256, 2560, 24320)], ids=str)
@@ -253,9 +211,3 @@ def test_short_tiles_of_the_stream_are_not_chosen(problem: Shape, monkeypatch: p
     assert rows_of_the_stream() == 64
     monkeypatch.setattr(corrections, "SHORT", 1.0)
     assert rows_of_the_stream() == 32
-
-
-def test_the_page_says_what_the_choice_gains_on_problems_drawn_apart() -> None:
-    rows = list(rows_of_choices(CHOICES))
-    assert len(rows) == 6
-    assert all(row in PAGE for row in rows)

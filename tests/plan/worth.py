@@ -7,7 +7,7 @@ torch.matmul's among them; each kernel was planned for its problem, and is named
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -19,7 +19,7 @@ from cutegen.plan.search import cp_async, warpgroups
 from cutegen.spec import GemmSpec
 from tests.gpu import estimates
 from tests.gpu.estimates import setting_of
-from tests.gpu.measured import TORCH, geometric_mean
+from tests.gpu.measured import geometric_mean
 from tests.gpu.settings import Setting
 from tests.gpu.sweep_kernels import Shape, shape_of
 from tests.plan.specs import gemm
@@ -35,31 +35,6 @@ def times_of(table: Mapping[str, Any], us: str = "us") -> Times:
         shape_of(text): {table["names"][index]: (graph, launch) for index, graph, launch in rows}
         for text, rows in table[us].items()
     }
-
-
-@dataclass(frozen=True, slots=True)
-class Worth:
-    """Of a choice: how many times the best time it takes, and how many times as fast as torch.matmul it is."""
-
-    cost: float
-    by_torch: float
-
-
-def worth(table: Times) -> list[Worth]:
-    """What the choice on each problem is worth, in a graph, among all that was measured."""
-    found = []
-    for problem, measured in table.items():
-        times = {name: graph for name, (graph, _) in measured.items()}
-        torch_us = times.pop(TORCH)
-        compared = [each for each in _compared(problem, OPEN) if each[0] in times]
-        chosen = min(compared, key=lambda each: warpgroups.estimate_of(*each[1]).us)[0]
-        found.append(Worth(times[chosen] / min(times.values()), torch_us / times[chosen]))
-    return found
-
-
-def cost(table: Times) -> float:
-    """How many times the best time choices take on average."""
-    return geometric_mean([each.cost for each in worth(table)])
 
 
 def predicted_of_families(problem: Shape, spec: GemmSpec = OPEN, *, joined: bool = True) -> Mapping[str, float]:
