@@ -35,7 +35,7 @@ from cutegen.render.scheduler import (
     sharers,
 )
 from cutegen.render.tensors import tensor_holes
-from cutegen.render.warpgroup import part_constants, stored_parts, tensors_beside, to_shared
+from cutegen.render.warpgroup import REST_BARRIER, part_constants, stored_parts, tensors_beside, to_shared
 
 LARGEST_LOAD = 128
 """Registers that one `tcgen05.ld` fills at most."""
@@ -61,7 +61,7 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         "accumulator": _accumulator(plan),
         "mma_ptx": plan.atom.ptx,
         "drain": _drain(plan),
-        "rest": RestHoles(what="it", thread="tidx % 32", threads="32", meet="cute.arch.sync_warp()"),
+        "rest": _rest(plan),
         **_factor_holes(plan),
         "parts": _text_parts(plan),
         "imports": [
@@ -146,6 +146,14 @@ def _rest_parts(plan: GemmPlan) -> tuple[str, ...]:
     if not plan.scheduler.cuts_k:
         return ()
     return "mainloops/rest_of_k.py.j2", f"pipelines/cleared_stages{'_of_cluster' * plan.mma.shares_copies}.py.j2"
+
+
+def _rest(plan: GemmPlan) -> RestHoles:
+    """Return how the threads that multiply set the rest of a k-tile to 0: those of one warp meet without a barrier."""
+    threads = plan.mma.role.threads
+    barrier = f"cute.arch.barrier(barrier_id={REST_BARRIER}, number_of_threads={threads})"
+    meet = "cute.arch.sync_warp()" if threads == WARP else barrier
+    return RestHoles(what="it", thread=f"tidx % {threads}", threads=f"{threads}", meet=meet)
 
 
 def _knows_tiles(plan: GemmPlan) -> bool:

@@ -14,11 +14,13 @@ tensor memory. So barriers, phases, tails, epilogues and stores of sm100 run on 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
+
+import numpy as np
 
 from cutegen.algebra import Extents, TiledMma
 from cutegen.api import request_of
@@ -42,12 +44,15 @@ from cutegen.plan.schedules import Persistent
 from cutegen.plan.values.decision import Choice, Decision
 from cutegen.plan.values.gemm_plan import MmaPlan
 from cutegen.run import Kernel
+from cutegen.run.call.storage import ENDS_NAMES
 from cutegen.spec import FAMILIES as SPEC_FAMILIES
-from cutegen.spec import Bias, Epilogue, Extra, GemmSpec, Operand, Problem, Raster, Schedule, Tile
+from cutegen.spec import Bias, Epilogue, Extra, GemmSpec, Grouped, Operand, Problem, Raster, Schedule, Tile
 from cutegen.spec.families import TCGEN05, PartKeys
 from cutegen.support.words import extents
 from cutegen.verify.counts import count_launch
-from tests.run.against_float64 import expected, hold, made
+from cutegen.verify.grouped import LEFT, GroupedCall, given_by
+from cutegen.verify.reference import expected_outcome, random_extras, random_operands
+from tests.run.against_float64 import hold, made
 
 NAME, ARCH = "hopper_twin", "sm_90"
 TEXT = Path(__file__).with_name("hopper_twin.py.j2").read_text()
@@ -101,7 +106,7 @@ class WgmmaToShared(Mma):
 
     def counted(self, counts: dict[str, int], plan: CountedPlan) -> dict[str, int]:
         """A thread stores the address of the sums, as tcgen05.alloc does."""
-        return {**counts, "st.shared.b32": 1}
+        return {**counts, **plan.stores_of_rest, "st.shared.b32": 1}
 
 
 class TmaToShared(TmaTmem):
@@ -114,6 +119,7 @@ class TmaToShared(TmaTmem):
         return replace(found, roles=(drains, multiplies, producer))
 
     def ab(self, mma: MmaPlan, stages: int, stage_bytes: int, *, clears: bool) -> Pipeline:
+        """Warps arrive, which orders their stores too."""
         return copied_in_bulk(mma.role, stages, stage_bytes, ctas=sum(mma.sharing) - 1)
 
     def sums(self, mma: MmaPlan, drains: Role) -> Pipeline:
@@ -181,6 +187,10 @@ OPS: tuple[tuple[str, ...], ...] = (
     ("scale_m", "scale_n", "bias_n", "bias_m"),
 )
 CLUSTERS: tuple[tuple[int, int] | None, ...] = (None, None, None, (2, 1), (1, 2), (2, 2))
+GROUPED = (
+    *(Grouped("m"), Grouped("m"), Grouped("m", "padded"), Grouped("n"), Grouped("n", "padded")),
+    *(Grouped("k"), Grouped("k")),
+)
 POLICIES = ("in-order", "reversed")
 
 
@@ -238,6 +248,70 @@ def random_case(seed: int) -> Case:
     return Case(spec, (*small, rng.choice((None, None, 2))), (*large, rng.choice((None, None, 3))))
 
 
+def random_grouped_case(seed: int) -> Case:
+    """A random case whose rows, columns or parts of K belong to groups; a K that is grouped is contiguous in nothing.
+
+    A box of a tensor map begins at a multiple of 16 bytes, and packed groups anywhere: the mode that they share is not
+    the contiguous one.
+    """
+    rng, case = random.Random(seed), random_case(seed)
+    grouped = rng.choice(GROUPED if not dtype(case.spec.problem.a.dtype).is_integer else GROUPED[:-2])
+    a, b, c = (case.spec.problem.operand(name) for name in "abc")
+    if grouped.layout == "packed":
+        majors = {"m": ("k", b.major, "n"), "n": (a.major, "k", "m"), "k": ("m", "n", c.major)}[grouped.of]
+        a, b, c = (replace(x, major=major) for x, major in zip((a, b, c), majors, strict=True))
+    schedule, problem = case.spec.schedule, replace(case.spec.problem, a=a, b=b, c=c, groups=grouped)
+    if schedule.cluster is not None and grouped.of != "k":  # CTAs of a cluster have rows of one group
+        along_m, along_n = schedule.cluster[:2]
+        alone = (1, along_n) if (grouped.of == "m") != bool(schedule.swap) else (along_m, 1)
+        schedule = replace(schedule, cluster=alone)
+    spec = replace(case.spec, problem=problem, schedule=schedule, name=f"grouped_twin_{seed}")
+    (m, n, k, _), (*large, _) = case.small, case.large
+    return Case(spec, (m, n, max(k, 8) if grouped.of == "k" else k, None), (*large, None))
+
+
+def _sizes(rng: np.random.Generator, room: int, layout: str) -> list[int]:
+    """Sizes that fit: some empty, few or many; packed ones may leave a rest."""
+    groups = int(rng.choice((1, 3, 8, 40)))
+    if layout == "padded":
+        return [int(each) for each in rng.integers(0, room + 1, groups) * rng.integers(0, 2, groups)]
+    ends = np.sort(rng.integers(0, room + 1, groups))
+    return [int(each) for each in np.diff(ends, prepend=0)]
+
+
+def made_for(kernel: Kernel, size: Size, **where: Any) -> tuple[Any, Any, Any, dict[str, Any]]:
+    """A, B, the result, poisoned, and what the epilogue takes; groups of random sizes.
+
+    What no group has is NaN in A and B, and must be left in results. `where` is a framework and a device.
+    """
+    contract, (m, n, k, batch) = kernel.contract, size
+    if (groups := contract.groups) is None:
+        return made(kernel, m, n, k, batch, **where)
+    rng = np.random.default_rng(m * n + k)
+    given = given_by(groups, _sizes(rng, {"m": m, "n": n, "k": k}[groups.of], groups.layout))
+    options: dict[str, Any] = {"seed": m * n + k, "groups": len(given), **where}
+    a, b, out = random_operands(contract, m, n, k, **options)
+    extras = random_extras(contract, m, n, k=k, **options)
+    extras[ENDS_NAMES[groups.layout]] = given
+    call = GroupedCall.of(contract, a, b, {**extras, "out": out})
+    for name in ("a", "b"):
+        if not dtype(contract.tensor(name).dtype).is_integer:
+            call.fill_rest(name, np.nan)
+    for name in {"out", "aux"} & call.operands.keys():
+        call.fill_rest(name, LEFT)
+    if where:
+        import torch
+
+        extras[ENDS_NAMES[groups.layout]] = torch.from_numpy(given).to(where["device"])
+    return a, b, out, extras
+
+
+def expected_of(planned: GemmPlan, kernel: Kernel, a: Any, b: Any, extras: Mapping[str, Any]) -> Any:
+    """What the operands should give, and LEFT where no group has an element."""
+    sums = planned.atom.c_dtype.name
+    return expected_outcome(kernel.contract, a, b, extras, accumulator=sums, left=LEFT)
+
+
 def compiled(spec: GemmSpec, kernels: Cache) -> tuple[GemmPlan, Kernel]:
     """The plan and the kernel of a spec, which was emitted as planned."""
     planned = plan(spec, ARCH)
@@ -249,10 +323,12 @@ def compiled(spec: GemmSpec, kernels: Cache) -> tuple[GemmPlan, Kernel]:
 
 def execute(planned: GemmPlan, kernel: Kernel, problem: Size, policy: str, max_steps: int | None = None) -> None:
     """Raise AssertionError unless a launch on the CPU is right, in order, and has the plan's counts."""
-    a, b, out, extras = made(kernel, *problem)
+    a, b, out, extras = made_for(kernel, problem)
+    outcome = expected_of(planned, kernel, a, b, extras)
     report = kernel.execute(a, b, out=out, **extras, policy=policy, max_steps=max_steps)
     assert report.violations == () == report.conventions, (report.violations, report.conventions)
-    differing = count_launch(planned, kernel.call_size(a, b, out, **extras), report).differing()
+    given = tuple(int(each) for name in ENDS_NAMES.values() for each in extras.get(name, ()))
+    differing = count_launch(planned, kernel.call_size(a, b, out, **extras), report, given).differing()
     # Sums that are stored to shared memory are no stores of C.
     assert differing.keys() <= {"wavefronts epilogue.write"}, differing
-    hold(kernel, out, extras, expected(kernel, a, b, extras))
+    hold(kernel, out, extras, outcome)

@@ -1,4 +1,4 @@
-"""The Hopper twin of family sm100 on a real GPU: 50 random problems against float64."""
+"""The Hopper twin of family sm100 on a real GPU: random problems against float64, and random groups."""
 
 from __future__ import annotations
 
@@ -7,9 +7,17 @@ from collections.abc import Iterator
 import pytest
 
 from cutegen.build import Cache
-from tests.run.against_float64 import check
-from tests.run.hopper_twin import compiled, random_case, registered
-from tests.run.on_gpu import ON_A_GPU, made
+from tests.run.against_float64 import hold
+from tests.run.hopper_twin import (
+    Case,
+    compiled,
+    expected_of,
+    made_for,
+    random_case,
+    random_grouped_case,
+    registered,
+)
+from tests.run.on_gpu import ON_A_GPU
 
 torch = pytest.importorskip("torch")
 pytestmark = [
@@ -28,13 +36,24 @@ def _family() -> Iterator[None]:
 
 @pytest.mark.parametrize("seed", range(50))
 def test_a_random_problem_is_right(seed: int, kernels: Cache) -> None:
-    case = random_case(seed)
-    _, kernel = compiled(case.spec, kernels)
+    try_on_gpu(random_case(seed), kernels)
+
+
+@pytest.mark.parametrize("seed", range(100, 150))
+def test_random_groups_are_right(seed: int, kernels: Cache) -> None:
+    try_on_gpu(random_grouped_case(seed), kernels)
+
+
+def try_on_gpu(case: Case, kernels: Cache) -> None:
+    """Raise AssertionError unless launches for both problems are right, and all have the same bits."""
+    planned, kernel = compiled(case.spec, kernels)
     for problem in (case.small, case.large):
-        a, b, out, extras = made(kernel, *problem)
-        check(kernel, a, b, out, extras)
+        a, b, out, extras = made_for(kernel, problem, framework="torch", device="cuda")
+        outcome, poisoned = expected_of(planned, kernel, a, b, extras), out.clone()
+        kernel(a, b, out=out, **extras)
+        hold(kernel, out, extras, outcome)
         first = out.clone()
         for _ in range(LAUNCHES):
-            out.fill_(torch.nan if out.is_floating_point() else 77)
+            out.copy_(poisoned)
             kernel(a, b, out=out, **extras)
             assert torch.equal(out, first), problem

@@ -12,10 +12,22 @@ from cutegen.build import Cache
 from cutegen.errors import CutegenError, SpecError
 from cutegen.plan import plan
 from cutegen.render import render
-from cutegen.spec import FAMILIES, GemmSpec, Operand, Problem, Schedule, Tile
-from tests.run.hopper_twin import ARCH, NAME, POLICIES, compiled, execute, random_case, registered
+from cutegen.spec import FAMILIES, GemmSpec, Grouped, Operand, Problem, Schedule, Tile
+from tests.run.hopper_twin import (
+    ARCH,
+    NAME,
+    POLICIES,
+    Case,
+    compiled,
+    execute,
+    random_case,
+    random_grouped_case,
+    registered,
+)
 from tests.run.wgmma_mutants import with_ptx
 
+OF_GROUPS = (100, 101, 102, 103, 104, 105, 128, 140)
+"""Groups of every mode, with small problems for the executor."""
 PROBLEM = 256, 160, 328, None
 """A CTA of two has five tiles, more than buffers of sums."""
 
@@ -50,7 +62,18 @@ def test_a_stream_of_tiles_is_right(kernels: Cache) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_a_random_kernel_is_right(seed: int, kernels: Cache) -> None:
-    case = random_case(seed)
+    try_case(random_case(seed), kernels)
+
+
+@pytest.mark.dsl
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", OF_GROUPS)
+def test_a_random_kernel_of_groups_is_right(seed: int, kernels: Cache) -> None:
+    try_case(random_grouped_case(seed), kernels)
+
+
+def try_case(case: Case, kernels: Cache) -> None:
+    """Raise AssertionError unless a case is right in all orders."""
     planned, kernel = compiled(case.spec, kernels)
     for policy in POLICIES:
         execute(planned, kernel, case.small, policy)
@@ -58,16 +81,22 @@ def test_a_random_kernel_is_right(seed: int, kernels: Cache) -> None:
 
 def _roles(text: str) -> dict[str, list[str]]:
     """The kernel's text before its roles, and that of each, without the numbers of arrivals and their table."""
-    kernel = text[text.index("    tidx, _, _ =") : text.index("\n\n\ngemm.set_name_prefix")]
+    kernel = text[text.index("@cute.kernel") : text.index("\n\n\ngemm.set_name_prefix")].partition('    """\n    tidx')[
+        2
+    ]
     kernel = re.sub(r"(mbarrier_init\(.*), \d+\)", r"\1)", kernel)
     parts = re.split(r"    if warp_idx == PRODUCER_WARP:|    elif .* MMA_WARP:|    else:\n        # Warp", kernel)
     return dict(zip(("begin", "producer", "mma", "drain"), map(str.splitlines, parts), strict=True))
 
 
-@pytest.mark.parametrize(("rows", "cluster"), [(64, None), (128, None), (128, (2, 2))])
-def test_its_text_is_that_of_sm100(rows: int, cluster: tuple[int, int] | None) -> None:
+@pytest.mark.parametrize(
+    ("rows", "cluster", "groups"),
+    [(64, None, None), (128, None, None), (128, (2, 2), None), (128, None, Grouped("m")), (64, (1, 2), Grouped("m"))],
+)
+def test_its_text_is_that_of_sm100(rows: int, cluster: tuple[int, int] | None, groups: Grouped | None) -> None:
     """All of it but the instruction: a stage's multiplications, and how their end arrives at a barrier."""
-    spec = replace(several_tiles(rows), schedule=Schedule(cluster=cluster))
+    alone = several_tiles(rows)
+    spec = replace(alone, schedule=Schedule(cluster=cluster), problem=replace(alone.problem, groups=groups))
     twin, real = (_roles(render(plan(x, y)).text) for x, y in ((spec, ARCH), (replace(spec, family="sm100"), "sm_100")))
     for same in ("begin", "producer", "drain"):
         assert twin[same] == real[same], same
