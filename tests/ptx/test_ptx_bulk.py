@@ -116,7 +116,7 @@ DONE = "@%p0 cp.async.bulk.wait_group.read 0;"
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("corner", [(0, 0), (-4, -3), (16, 12), (28, 30), (40, 0)])
+@pytest.mark.parametrize("corner", [(0, 0), (4, 3), (16, 12), (28, 30), (40, 0)])
 @pytest.mark.parametrize("swizzle_bytes", [0, 128])
 def test_a_store_is_clipped_to_the_tensor(corner: tuple[int, int], swizzle_bytes: int, policy: str) -> None:
     tensor = np.full((24, 36), 7, np.uint32)
@@ -128,6 +128,12 @@ def test_a_store_is_clipped_to_the_tensor(corner: tuple[int, int], swizzle_bytes
     padded = np.full((24 + 128, 36 + 128), 7, np.uint32)
     padded[64 + corner[1] : 80 + corner[1], 64 + corner[0] : 96 + corner[0]] = box
     assert (tensor == padded[64:88, 64:100]).all()
+
+
+def test_a_store_begins_inside_the_tensor() -> None:
+    tensor = np.zeros((24, 36), np.uint32)
+    with pytest.raises(ExecutionFault, match="a store begins at coordinate -4; expected 0 or more"):
+        launch(READY + FENCED + store((-4, 0)) + DONE, matrix_map(tensor, (32, 16)))
 
 
 def test_traffic_counts_boxes_bytes_and_sectors() -> None:

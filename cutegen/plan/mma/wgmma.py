@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from math import prod
+from math import gcd, prod
 from typing import ClassVar
 
 from cutegen.algebra import Extents, OperandName, TiledMma
+from cutegen.contract.launch import OPERANDS
 from cutegen.errors import SpecError
 from cutegen.hardware import WGMMA_ATOMS, DType, Instruction, MmaAtom, OperandSource, Target, dtype
 from cutegen.hardware.units import LINE_BYTES, REGISTER_BITS, WARPGROUP, WGMMA_ROWS
@@ -187,6 +188,8 @@ def accumulator(spec: GemmSpec) -> DType:
 
 
 REGISTERS_BESIDE_SUMS = 32
+REGISTERS_BESIDE_FACTORS = 16
+"""The least beside sums and factors: 160 registers with 128 sums and 33 factors spill 8 to 44, with 3 factors none."""
 """Registers that addresses, barriers and the epilogue took in practice."""
 MOST_SUMS = 200
 """Approximate registers per thread for the sums of compared tiles: more leave no room for everything else."""
@@ -274,6 +277,21 @@ def sums_of(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents) -> int:
     threads = WARPGROUP * warpgroups[0] * warpgroups[1]
     sums = sum_registers(cta_tile[:2], accumulator(spec), threads)
     return sums + sums // waves(spec) if promotes(spec) else sums
+
+
+def holds_factors(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents, target: Target) -> bool:
+    """Return whether a thread has registers for the factors of a k-tile beside its sums; True if there are none.
+
+    The lanes of a row share its factors: a thread reads those of 2 rows of each wgmma, or of a quarter of its columns.
+    """
+    of_a, of_b = (spec.problem.factors(name) for name in OPERANDS)
+    if of_a is None or of_b is None:
+        return True
+    rows, columns = cta_tile[0] // (WGMMA_ROWS * warpgroups[0]), cta_tile[1] // warpgroups[1]
+    of_rows = 2 * rows if of_a.block[0] == 1 else rows
+    of_columns = columns // 4 if of_b.block[0] == 1 else columns // gcd(columns, of_b.block[0])
+    needed = sums_of(spec, warpgroups, cta_tile) + of_rows + of_columns + REGISTERS_BESIDE_FACTORS
+    return needed <= most_registers(target, WARPGROUP * _groups(spec, warpgroups))
 
 
 def promoted_sets(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents, target: Target, promote_k: int) -> int:

@@ -19,7 +19,15 @@ from cutegen.hardware.units import LINE_BYTES, MAX_CLUSTER_CTAS, WGMMA_ROWS
 from cutegen.plan import swapped
 from cutegen.plan.epilogue.pairs import rows_of_warpgroup
 from cutegen.plan.epilogue.staged import BUFFERS, WIDTHS, chain_instructions
-from cutegen.plan.mma.wgmma import busy_alone, choose_warpgroups, lacks_room, may_end_in_turns, promoted_sets, promotes
+from cutegen.plan.mma.wgmma import (
+    busy_alone,
+    choose_warpgroups,
+    holds_factors,
+    lacks_room,
+    may_end_in_turns,
+    promoted_sets,
+    promotes,
+)
 from cutegen.plan.operands.factors import factors_bytes
 from cutegen.plan.operands.stages import DEEPEST, DOUBLE_BUFFERED, capacity_bytes
 from cutegen.plan.schedule.cluster import ALONE, CLUSTER
@@ -205,12 +213,20 @@ def _candidates(
         ("swap", False, schedule.swap),
     ):
         rows = _having(rows, key, open_value, asked)
+    rows = [row for row in rows if _holds_factors(spec, target, row)] or rows
     for row in _added_as_asked(_of_whole_blocks(spec, rows), schedule):
         candidate = candidate_of(spec, target, row)
         if candidate.stages >= DOUBLE_BUFFERED:
             span = 1.0 if _span_bytes(spec, row) == LINE_BYTES else NARROW_SPAN
             correction = row.correction * _of_bytes(spec, target, row) * span
             yield replace(row, correction=correction), candidate
+
+
+def _holds_factors(spec: GemmSpec, target: Target, row: KernelConfig) -> bool:
+    """Return whether the registers of the row's threads hold the factors of blocks, if there are any."""
+    multiplied = swapped.as_multiplied(spec) if row.swap else spec
+    asked = replace(multiplied, schedule=replace(spec.schedule, consumers=row.consumers))
+    return holds_factors(asked, (*row.warpgroups, 1), row.cta, target)
 
 
 def _of_whole_blocks(spec: GemmSpec, rows: list[KernelConfig]) -> list[KernelConfig]:

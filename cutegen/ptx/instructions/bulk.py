@@ -103,7 +103,7 @@ def _lower_boxes(context: Lowering, instruction: Instruction, modifiers: Modifie
         )
     count_operands(instruction, 2 + loads + multicast + has_policy)
     tensor, place = instruction.operands[loads], instruction.operands[not loads]
-    boxes = _Boxes(context, instruction, tensor, place, rank)
+    boxes = _Boxes(context, instruction, tensor, place, rank, stores=not loads)
     if loads:
         return _loads(context, instruction, boxes, multicast=multicast, to_pairs=group == "cta_group::2")
     site = context.access(instruction, "shared", 16)
@@ -246,7 +246,14 @@ class _Boxes:
     """Boxes of a tensor; without a `place` in shared memory for a prefetch."""
 
     def __init__(
-        self, context: Lowering, instruction: Instruction, tensor: Operand, place: Operand | None, rank: int
+        self,
+        context: Lowering,
+        instruction: Instruction,
+        tensor: Operand,
+        place: Operand | None,
+        rank: int,
+        *,
+        stores: bool = False,
     ) -> None:
         is_placed = place is None or isinstance(place, Address)
         if not isinstance(tensor, Address) or not is_placed or len(tensor.coordinates) != rank:
@@ -254,7 +261,7 @@ class _Boxes:
         self._tensor = context.address(instruction, tensor)
         self._place = None if place is None else context.address(instruction, place)
         self._coordinates = [context.source(instruction, c, _S32) for c in tensor.coordinates]
-        self._window = PARAM_WINDOW if context.space_of(tensor) == "param" else 0
+        self._window, self._stores = PARAM_WINDOW if context.space_of(tensor) == "param" else 0, stores
 
     def each(self, warp: Warp, site: int) -> Iterator[Region]:
         """Yield the box of each active lane, with that lane as the only active one."""
@@ -269,6 +276,9 @@ class _Boxes:
             if corner[0] % align:
                 message = f"coordinate {corner[0]} of elements of {bits} bits; expected a multiple of {align}"
                 warp.cta.fault(ViolationKind.MISALIGNED, site, warp.thread0 + lane, message, always=True)
+            if self._stores and corner[0] < 0:  # an H200 ends the kernel; loads may begin there
+                message = f"a box of a store begins at coordinate {corner[0]}; expected 0 or more"
+                warp.cta.fault(ViolationKind.OUT_OF_BOUNDS, site, warp.thread0 + lane, message, always=True)
             with warp.narrowed(np.equal(LANES, lane)):
                 first = tensor.map.items(corner[0]), *corner[1:]
                 excess = tensor.excess_bytes(first)
