@@ -47,6 +47,8 @@ _lock = threading.Lock()
 _counts: dict[tuple[Path, str], Counter[tuple[int, ...]]] = {}
 """Calls that are not in the list yet, by row and extents."""
 _written_s = time.monotonic()
+_said = False
+"""True once calls without a row were warned of."""
 
 
 def record(kernel: Mapping[str, Any]) -> None:
@@ -72,6 +74,14 @@ def count(kernel: Mapping[str, Any], extents: tuple[int, ...], calls: int = 1) -
         due = time.monotonic() - _written_s > COUNTED_EVERY_S
     if due:
         write_counts()
+
+
+def say_unrecorded(why: str, instead: str) -> None:
+    """Warn once in a process with CUTEGEN_RECORD of calls that are not in its list."""
+    global _said
+    if environment.record_file() is not None and not _said:
+        _said = True
+        _log.warning("%s: %s, which are not recorded; %s", environment.RECORD, why, instead)
 
 
 def write_counts() -> None:

@@ -68,6 +68,9 @@ class Prepared:
 
     def __str__(self) -> str:
         said = f"{plural(len(self), 'kernel')} for {plural(self.calls, 'call')} in {self.seconds:.1f} s"
+        said += f", {self.hits} found in the cache"
+        sources = {each.provider for each in self}
+        alike = len(sources) == 1  # then no column repeats it
         rows = [
             (
                 each.name,
@@ -76,12 +79,13 @@ class Prepared:
                 str(each.calls),
                 f"{each.seconds:.1f}",
                 "found" if each.hit else "built",
-                each.provider,
+                *([] if alike else [each.provider]),
             )
             for each in self
         ]
-        header = ("kernel", "problems", "target", "calls", "s", "", "from")
-        return "\n".join([f"{said}, {self.hits} found in the cache", *(aligned(rows, header=header, right={3, 4}))])
+        header = ("kernel", "problems", "target", "calls", "s", "", *([] if alike else ["from"]))
+        first = f"{said}; from {sources.pop()}" if alike else said
+        return "\n".join([first, *aligned(rows, header=header, right={3, 4})])
 
 
 def build_prepared(requests: Mapping[Request, int], progress: Progress | None = None) -> Prepared:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch._subclasses import FakeTensor
 
+from cutegen.build.record import say_unrecorded
 from cutegen.contract.launch import OPERANDS, RESULT_FACTORS
 from cutegen.dispatch.block_scales import LEAST_TARGET, blocks_of, members_have_blocks
 from cutegen.dispatch.cpu_time_guard import guard_cpu_time
@@ -227,6 +228,9 @@ def _launch(call: AnyCall, resolved: Resolved, out: Tensor, aux: Tensor | None) 
 
 def _by_torch(call: Call) -> tuple[Tensor, Tensor | None]:
     """Compute on the CPU with torch, after the same checks, so that it rejects what a GPU rejects."""
+    say_unrecorded(
+        "torch computes the calls in host memory", "cutegen.prepare(model, *inputs, arch=...) records a model's"
+    )
     resolved = resolved_call(call)
     if call.out is not None and not (resolved.empty or resolved.out_copied):
         read = {name: tensor for name, tensor in call.tensors.items() if name not in {"out", *resolved.copies}}

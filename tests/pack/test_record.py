@@ -292,3 +292,13 @@ def test_a_recorded_program_makes_every_call_the_slow_way_and_counts_it(
     recorder.write_counts()
     assert made == ["launched"] * 3
     assert {tuple(each) for row in rows(path) for each in row["calls"]} == {(5, 8, 8, 1, 2), (3, 8, 8, 1, 1)}
+
+
+def test_calls_that_torch_computes_are_warned_of_once(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    torch = pytest.importorskip("torch")
+    recorder._said = False
+    for _ in range(2):
+        cutegen.matmul(torch.ones(2, 3), torch.ones(3, 2))
+    (said,) = caplog.messages
+    assert said.startswith("CUTEGEN_RECORD: torch computes the calls in host memory, which are not recorded")
+    assert not path.exists()

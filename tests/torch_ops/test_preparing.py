@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -215,14 +216,17 @@ def test_it_lists_kernels_with_their_calls_times_and_hits(shelf: Shelf) -> None:
     assert lines[-1].startswith("3 of 3: matmul_f32_tn for 16x")
     first, head, *rows = str(prepared).splitlines()
     assert first.startswith("2 kernels for 22 calls in ")
-    assert first.endswith(" s, 0 found in the cache")
-    assert head.split() == ["kernel", "problems", "target", "calls", "s", "from"]
+    assert first.endswith(" s, 0 found in the cache; from a shelf")
+    assert head.split() == ["kernel", "problems", "target", "calls", "s"]
     assert sorted(row.split()[1] for row in rows) == ["16x32x32,", "16x64x32"]
     assert all(each.seconds <= prepared.seconds for each in prepared)
     with torch.no_grad():
         again = cutegen.prepare(model, torch.randint(64, (2, 8)))
     assert again.hits == len(again) == 2
     assert "found" in str(again)
+    one, other = again.kernels
+    mixed = replace(again, kernels=(one, replace(other, provider="a pack")))
+    assert [line.split()[-1] for line in str(mixed).splitlines()[1:]] == ["from", "shelf", "pack"]
 
 
 def test_a_kernel_that_cannot_be_built_is_the_error(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
