@@ -19,22 +19,8 @@ from cutegen.bench.recorded import CallTimes, bench_calls, rounds_of
 from cutegen.bench.recorded_tables import calls_csv, calls_lines, calls_markdown, calls_table
 from cutegen.bench.suites import SUITES
 from cutegen.bench.tables import bench_table, ceiling_lines, result_lines, roofline
+from cutegen.cli import options
 from cutegen.cli.groups import GivenGroups, named_groups
-from cutegen.cli.options import (
-    DEFAULT_PROBLEM,
-    DEFAULT_ROUNDS,
-    ArchOption,
-    BatchOption,
-    GroupsOption,
-    JsonOption,
-    OutOption,
-    RoundsOption,
-    SizesOption,
-    complete_spec,
-    named_file,
-    named_problems,
-    refuse_options,
-)
 from cutegen.cli.output import Answer, require_folder, suffix_of, write_file
 from cutegen.cli.progress import rounds as rounds_bar
 from cutegen.cli.subject import KERNEL_SUFFIX, named_subject
@@ -54,7 +40,7 @@ def bench(
             metavar="SPEC...",
             help="Spec files, names of shipped specs, `build --out` folders, or kernel.py files (edited or not).",
             show_default=False,
-            autocompletion=complete_spec,
+            autocompletion=options.complete_spec,
         ),
     ] = None,
     problem: Annotated[
@@ -65,9 +51,9 @@ def bench(
         str | None,
         typer.Option("--suite", metavar="NAME", help=f"A list of problems: {', '.join(SUITES)}.", show_default=False),
     ] = None,
-    batch: BatchOption = None,
-    groups: GroupsOption = None,
-    sizes: SizesOption = None,
+    batch: options.BatchOption = None,
+    groups: options.GroupsOption = None,
+    sizes: options.SizesOption = None,
     listed: Annotated[
         Path | None,
         typer.Option(
@@ -77,8 +63,8 @@ def bench(
             show_default=False,
         ),
     ] = None,
-    rounds: RoundsOption = DEFAULT_ROUNDS,
-    arch: ArchOption = None,
+    rounds: options.RoundsOption = options.DEFAULT_ROUNDS,
+    arch: options.ArchOption = None,
     plot: Annotated[
         Path | None, typer.Option("--plot", metavar="FILE.svg", help="Write a roofline plot.", show_default=False)
     ] = None,
@@ -99,12 +85,12 @@ def bench(
             show_default=False,
         ),
     ] = None,
-    out: OutOption = None,
-    json: JsonOption = False,
+    out: options.OutOption = None,
+    json: options.JsonOption = False,
 ) -> None:
     """Times kernels, torch.matmul, Triton, QuACK and the measured ceilings in one run. Needs a GPU and torch."""
     if listed is not None:
-        refuse_options(context, _OF_SPECS, "together with --from, whose calls have their own")
+        options.refuse_options(context, _OF_SPECS, "together with --from, whose calls have their own")
         if specs:
             raise RequestError(f"SPEC: found {specs[0]} together with --from, which measures calls; leave it out")
         _calls(listed, rounds, (regime,) if regime else tuple(Regime), out=out, json=json)
@@ -115,7 +101,9 @@ def bench(
     suffix_of(plot, (".svg",), "--plot")
     require_folder("--plot", plot)
     for path in cutlass or ():
-        named_file("--cutlass", path, "an example of the CuTe DSL in CUTLASS's repository, examples/python/CuTeDSL")
+        options.named_file(
+            "--cutlass", path, "an example of the CuTe DSL in CUTLASS's repository, examples/python/CuTeDSL"
+        )
     of_groups = named_groups(groups, sizes)
     problems = choose_problems(problem, suite, batch, of_groups.number)
     require_gpu()
@@ -155,7 +143,7 @@ def _calls(listed: Path, rounds: int, regimes: Sequence[Regime], *, out: Path | 
     """Measure the calls of a list. Raises CheckError if some have no kernel, after the others are shown."""
     require_folder("--out", out)
     suffix = suffix_of(out, _TEXTS)
-    calls = read_calls(named_file("--from", listed, "a list of calls"))
+    calls = read_calls(options.named_file("--from", listed, "a list of calls"))
     require_gpu()
     times: list[CallTimes] = []
     with rounds_bar("calls", rounds_of(calls, rounds, regimes)) as bar:
@@ -181,9 +169,9 @@ def choose_problems(
     Raises RequestError for an unknown suite, an invalid problem, or a batch or groups without a problem that they are
     of.
     """
-    named = named_problems(problems, batch, groups)
+    named = options.named_problems(problems, batch, groups)
     found = (*(find(SUITES, suite, "--suite") if suite else ()), *named)
-    return tuple(dict.fromkeys(found)) or (DEFAULT_PROBLEM,)
+    return tuple(dict.fromkeys(found)) or (options.DEFAULT_PROBLEM,)
 
 
 def _entrant(spec: str, arch: str | None, problem: ProblemShape) -> Entrant:

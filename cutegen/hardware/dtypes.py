@@ -91,7 +91,7 @@ WORDS: Mapping[str, DType] = {
     for row in (DType("ue8m0x4", 32, "Int32", "int32", None), DType("ue4m3x4", 32, "Int32", "int32", None))
 }
 """Types of four factors in a word, those of one row and adjacent blocks of K, the first in the low byte."""
-_OTHERS = {**PACKED, **WORDS}
+_ALL = {**DTYPES, **PACKED, **WORDS}
 
 
 def dtype(name: str) -> DType:
@@ -100,4 +100,4 @@ def dtype(name: str) -> DType:
     >>> dtype("bf16").bits, dtype("ue8m0x4").bytes
     (16, 4)
     """
-    return _OTHERS[name] if name in _OTHERS else find(DTYPES, name, "dtype")
+    return _ALL[name] if name in _ALL else find(DTYPES, name, "dtype")

@@ -5,15 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from cutegen.contract.launch import (
-    COUNTERS,
-    RESULT,
-    SUMS,
-    LaunchContract,
-    SplitContract,
-    TensorContract,
-    gemm_parameters,
-)
+from cutegen.contract import launch
 from cutegen.plan.kernel.scheduler import SplitK, TileScheduler
 from cutegen.plan.values.epilogue import EpiloguePlan
 from cutegen.plan.values.gemm_plan import MmaPlan
@@ -47,23 +39,25 @@ def launch_contract(
     programmatic: bool,
     ahead: tuple[str, ...],
     addressed: tuple[str, ...],
-) -> LaunchContract:
+) -> launch.LaunchContract:
     """Return the launcher's contract: A, B, C, the factors of A and B, then what the epilogue reads and writes."""
     fusion, (m, n, k), split_k = epilogue.fusion, mma.cluster, scheduler.split_k
-    extras = (TensorContract(x.name, x.dtype.name, x.modes, x.major, x.align_bytes, x.block) for x in fusion.beside_c)
+    extras = (
+        launch.TensorContract(x.name, x.dtype.name, x.modes, x.major, x.align_bytes, x.block) for x in fusion.beside_c
+    )
     multiplied = (_of_path(x) for x in operands if x.is_multiplied)
     factors = (replace(_of_path(x), block=x.block, block_elems=x.block_elems) for x in operands if not x.is_multiplied)
-    tensors = (*multiplied, tensor_contract(spec, RESULT), *factors, *extras)
-    copies = {**{x.name: x.g2s for x in operands}, RESULT: epilogue.store}
+    tensors = (*multiplied, tensor_contract(spec, launch.RESULT), *factors, *extras)
+    copies = {**{x.name: x.g2s for x in operands}, launch.RESULT: epilogue.store}
     order = (x.name for x in tensors if x.name in copies)
     maps = tuple(found for name in order if (copy := copies[name]) is not None for found in copy.tensor_maps(name))
-    workspace = (SUMS, COUNTERS) if split_k and split_k.leaves_sums else ()
-    return LaunchContract(
+    workspace = (launch.SUMS, launch.COUNTERS) if split_k and split_k.leaves_sums else ()
+    return launch.LaunchContract(
         entry=f"{kernel_name(spec)}_0",  # the DSL numbers the kernels of a module
         tensors=tensors,
         scalars=fusion.scalars,
         epilogue=tuple(step.text for step in fusion.steps),
-        parameters=gemm_parameters(tensors, fusion.scalars, maps, workspace, addressed, scheduler.groups),
+        parameters=launch.gemm_parameters(tensors, fusion.scalars, maps, workspace, addressed, scheduler.groups),
         cta_tile=mma.cta_tile[:2],
         threads=threads,
         dynamic_smem_bytes=smem_bytes,
@@ -80,16 +74,16 @@ def launch_contract(
     )
 
 
-def _of_path(x: OperandPath) -> TensorContract:
-    return TensorContract(x.name, x.dtype.name, x.modes, x.major, x.align_bytes)
+def _of_path(x: OperandPath) -> launch.TensorContract:
+    return launch.TensorContract(x.name, x.dtype.name, x.modes, x.major, x.align_bytes)
 
 
-def _split_contract(split_k: SplitK, mma: MmaPlan) -> SplitContract:
-    return SplitContract(split_k.slices, split_k.slice_bytes(mma.cta_tile), split_k.atomics)
+def _split_contract(split_k: SplitK, mma: MmaPlan) -> launch.SplitContract:
+    return launch.SplitContract(split_k.slices, split_k.slice_bytes(mma.cta_tile), split_k.atomics)
 
 
-def tensor_contract(spec: GemmSpec, name: str) -> TensorContract:
+def tensor_contract(spec: GemmSpec, name: str) -> launch.TensorContract:
     """Return A, B or C as the spec gives it."""
     operand, modes = spec.problem.operand(name), spec.modes(name)
     major = modes[MODES[name].index(operand.major)]
-    return TensorContract(name, operand.dtype, modes, major, align_bytes(operand))
+    return launch.TensorContract(name, operand.dtype, modes, major, align_bytes(operand))

@@ -19,12 +19,15 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NoReturn, TypeAlias
 
 from cutegen.support.literals import literal
 
 LONGEST_TEXT = 200
 DEEPEST_NESTING = 24
+REMEMBERED = 256
+"""Parsed texts that are kept."""
 PARAMETER = "x"
 PARTNER = "y"
 """The other sum of a pair, whose gate is x."""
@@ -128,6 +131,7 @@ class ExpressionError(ValueError):
         super().__init__(f"found {found}; expected {expected}")
 
 
+@lru_cache(maxsize=REMEMBERED)  # searches and views ask for a chain's steps again and again
 def parse_expression(text: str, operands: tuple[str, ...]) -> Expression:
     """Return the body of `x -> ...`, in which x and `operands` are names; y too in `x, y -> ...`.
 

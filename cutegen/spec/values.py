@@ -5,27 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal, TypeAlias
 
+from cutegen import hardware
 from cutegen.contract.launch import KINDS
-from cutegen.hardware import (
-    BULK_TENSOR,
-    CP_ASYNC_ATOMS,
-    DTYPES,
-    LDMATRIX_ATOMS,
-    MMA_ATOMS,
-    PACKED,
-    TCGEN05_ATOMS,
-    UNIVERSAL,
-    UNIVERSAL_BITS,
-    WGMMA_ATOMS,
-    MmaAtom,
-)
 from cutegen.hardware.gmma_layouts import GMMA_LAYOUTS
 from cutegen.hardware.units import MAX_THREADS_PER_CTA
 from cutegen.spec import checks
 from cutegen.spec.steps import OPERANDS, OPS
 
-_CP_ASYNC_ATOMS = tuple(CP_ASYNC_ATOMS.values())
-ATOMS: Mapping[str, MmaAtom] = {**MMA_ATOMS, **WGMMA_ATOMS, **TCGEN05_ATOMS}
+_CP_ASYNC_ATOMS = tuple(hardware.CP_ASYNC_ATOMS.values())
+ATOMS: Mapping[str, hardware.MmaAtom] = {**hardware.MMA_ATOMS, **hardware.WGMMA_ATOMS, **hardware.TCGEN05_ATOMS}
 """Atoms that a spec can name: of warps, of warpgroups, or of an elected thread."""
 MOST_SLICES = 64
 """Most CTAs that may share the K of one tile."""
@@ -40,8 +28,8 @@ WEIGHTS: Final = "weights"
 Programmatic: TypeAlias = Annotated[bool | str, checks.BooleanOr(WEIGHTS)]
 FamilyKey: TypeAlias = Annotated[str, checks.FamilyName()]
 KindName: TypeAlias = Annotated[str, checks.OneOf(KINDS)]
-DTypeName: TypeAlias = Annotated[str, checks.OneOf(tuple(DTYPES))]
-OperandDTypeName: TypeAlias = Annotated[str, checks.OneOf((*DTYPES, *PACKED))]
+DTypeName: TypeAlias = Annotated[str, checks.OneOf(tuple(hardware.DTYPES))]
+OperandDTypeName: TypeAlias = Annotated[str, checks.OneOf((*hardware.DTYPES, *hardware.PACKED))]
 ScaleDTypeName: TypeAlias = Annotated[str, checks.OneOf(("f32", "f16", "bf16"))]
 FactorDTypeName: TypeAlias = Annotated[str, checks.OneOf(("f32", "ue8m0", "ue4m3"))]
 FactorBlock: TypeAlias = Annotated[tuple[int, int], checks.BlockExtents(8192)]
@@ -83,12 +71,12 @@ ThreadLayout: TypeAlias = Annotated[
     str, checks.LayoutText(example="(16,8):(8,1)", largest=MAX_THREADS_PER_CTA, dense=True)
 ]
 G2sOp: TypeAlias = Annotated[
-    str, checks.OneOf((*sorted({atom.op for atom in _CP_ASYNC_ATOMS}), BULK_TENSOR, UNIVERSAL))
+    str, checks.OneOf((*sorted({atom.op for atom in _CP_ASYNC_ATOMS}), hardware.BULK_TENSOR, hardware.UNIVERSAL))
 ]
 L2Eviction: TypeAlias = Annotated[str, checks.OneOf(("evict_first", "evict_normal"))]
 PrefetchedKTiles: TypeAlias = Annotated[int, checks.Integer(0, MOST_STAGES, "0 prefetches nothing")]
-CopyBits: TypeAlias = Annotated[int, checks.OneOf(UNIVERSAL_BITS)]
-SharedLoadName: TypeAlias = Annotated[str, checks.OneOf((*LDMATRIX_ATOMS, UNIVERSAL))]
+CopyBits: TypeAlias = Annotated[int, checks.OneOf(hardware.UNIVERSAL_BITS)]
+SharedLoadName: TypeAlias = Annotated[str, checks.OneOf((*hardware.LDMATRIX_ATOMS, hardware.UNIVERSAL))]
 EpilogueOps: TypeAlias = Annotated[tuple[str, ...], checks.Names(tuple(OPS))]
 EpilogueExpression: TypeAlias = Annotated[str, checks.ExpressionText(OPERANDS)]
 PairsLayout: TypeAlias = Annotated[str | int, checks.ColumnsInTurn(("halves", "interleaved"), 8, 4096)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from math import gcd, prod
 from typing import Any
 
@@ -67,6 +67,8 @@ from cutegen.plan.values.operand import k_tile_bytes
 from cutegen.spec import GemmSpec, Schedule
 
 CLUSTERS = (ALONE, (2, 1, 1), (1, 2, 1))
+REMEMBERED_SPECS = 16
+"""Swapped specs that are kept: a search asks for few, with every row."""
 JOINED_STAGES, JOINED_LINES = 5, 8
 """Two k-tiles of one line of K each become one if at least this many stages of it fit, and K is at least this many
 lines long.
@@ -249,9 +251,15 @@ def _for_elements(spec: GemmSpec, compared: tuple[KernelConfig, ...]) -> Iterato
             yield replace(row, cta=(m, n, k))
 
 
+@lru_cache(maxsize=REMEMBERED_SPECS)
+def _multiplied(spec: GemmSpec) -> GemmSpec:
+    """Return the spec of the swapped product, with any name: it is asked for with every row."""
+    return swapped.as_multiplied(spec)
+
+
 def _with_pairs(spec: GemmSpec, row: KernelConfig) -> KernelConfig | None:
     """Return the row with as many rows of both members in each warpgroup, if rows are in pairs; None if it cannot."""
-    rows = rows_of_warpgroup(swapped.as_multiplied(spec) if row.swap else spec)
+    rows = rows_of_warpgroup(_multiplied(spec) if row.swap else spec)
     m, n, k = row.cta
     m = max(m, rows)
     if rows == WGMMA_ROWS or m % rows:
@@ -420,7 +428,7 @@ def _ends_in_turns(spec: GemmSpec, row: KernelConfig) -> bool:
 
 def work_of(spec: GemmSpec, target: Target, candidate: Candidate, row: KernelConfig) -> WarpgroupWork:
     """Return a row as the model sees it."""
-    multiplied = swapped.as_multiplied(spec) if row.swap else spec
+    multiplied = _multiplied(spec) if row.swap else spec
     return WarpgroupWork(
         cta=row.cta,
         warpgroups=multiplying(row),
