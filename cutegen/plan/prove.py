@@ -575,10 +575,11 @@ def _prove_split_k(plan: GemmPlan) -> None:
         return
     sums = plan.cta_tile[0] * plan.cta_tile[1]
     _demand(k == split.clustered and slices % k == 0, "split-K has slices that no cluster adds")
-    shares, rest = divmod(sums, plan.tiled_mma.threads * SUM_VECTOR_ELEMS * k)
+    threads = plan.mma.accumulator.threads
+    shares, rest = divmod(sums, threads * SUM_VECTOR_ELEMS * k)
     vectors = shares * k
-    vector, thread, index = np.arange(SUM_VECTOR_ELEMS), np.arange(plan.tiled_mma.threads), np.arange(vectors)
-    places = SUM_VECTOR_ELEMS * (thread[:, None, None] + plan.tiled_mma.threads * index[:, None]) + vector
+    vector, thread, index = np.arange(SUM_VECTOR_ELEMS), np.arange(threads), np.arange(vectors)
+    places = SUM_VECTOR_ELEMS * (thread[:, None, None] + threads * index[:, None]) + vector
     _demand(rest == 0 and _covers_once(places, sums), "split-K leaves sums without a place where they are added")
     if k > 1:
         parts = plan.epilogue.parts

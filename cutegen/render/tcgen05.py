@@ -28,11 +28,14 @@ from cutegen.render.groups import RestHoles, search_holes
 from cutegen.render.holes import chain_holes, gemm_context, host_parts, numerics
 from cutegen.render.scheduler import (
     cluster_constants,
+    cluster_holes,
     each_tile,
     order_parts,
     persistent_holes,
     persistent_parts,
     sharers,
+    slice_parts,
+    sum_holes,
 )
 from cutegen.render.tensors import tensor_holes
 from cutegen.render.warpgroup import REST_BARRIER, part_constants, stored_parts, tensors_beside, to_shared
@@ -50,10 +53,14 @@ def context(plan: GemmPlan) -> dict[str, Any]:
     number_types = numerics(plan).replace("Int32", "Int16, Int32") if clustered else numerics(plan)
     return {
         **common,
-        **chain_holes(plan, 12, deeper=4, part=""),
+        **chain_holes(plan, 16 if plan.split_k else 12, deeper=4, part=""),
         **pipeline_holes(plan),
         **persistent_holes(plan),
         **each_tile(plan),
+        **sum_holes(plan),
+        **cluster_holes(plan),
+        "sum_threads": "SUM_THREADS",
+        "after_barriers": "drained + BUFFERS",
         **search_holes(plan, next(x.matrix for x in common["tensors"] if x.name == RESULT)),
         **_copy_holes(plan),
         "cta_group": plan.atom.ctas,
@@ -113,7 +120,7 @@ def _text_parts(plan: GemmPlan) -> tuple[str, ...]:
         f"pipelines/boxes_of_{'groups' if grouped else 'matrices'}.py.j2",
         f"pipelines/c_of_{'groups' if addressed else 'matrices'}.py.j2",
         "pipelines/accumulator.py.j2",
-        "epilogues/drained.py.j2",
+        *_drained_parts(plan),
         *stored_parts(plan),
         *host_parts(plan),
     )
@@ -139,6 +146,13 @@ def _factor_parts(plan: GemmPlan) -> tuple[str, ...]:
         return ()
     columns = ("pipelines/columns_of_tiles.py.j2",) if _begins_within_atoms(plan) else ()
     return ("pipelines/factors.py.j2", "pipelines/factors_in_tensor_memory.py.j2", *columns)
+
+
+def _drained_parts(plan: GemmPlan) -> tuple[str, ...]:
+    """Return the parts of sums on their way to the epilogue: part by part, or those of slices that CTAs add."""
+    if plan.split_k is None:
+        return ("epilogues/drained.py.j2",)
+    return ("epilogues/drained_at_once.py.j2", *slice_parts(plan))
 
 
 def _rest_parts(plan: GemmPlan) -> tuple[str, ...]:
@@ -373,7 +387,11 @@ def _settled(plan: GemmPlan) -> ConstantsByDecision:
         "descriptor.a": _descriptors(plan, plan.a),
         "descriptor.b": _descriptors(plan, plan.b),
         **_factor_constants(plan),
-        "epilogue.smem": (*part_constants(plan), *c_constants(plan)),
+        "epilogue.smem": (
+            *part_constants(plan),
+            *((f"SUM_THREADS = {sums.threads}",) if plan.split_k else ()),
+            *c_constants(plan),
+        ),
     }
 
 

@@ -91,6 +91,7 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         **factor_holes(plan),
         **quantized_holes(plan, common["tensors"]),
         "sum_threads": "SUM_THREADS",
+        "after_barriers": "empty + STAGES",
         "prefetched": [_prefetch_holes(x) for x in common["tensors"] if x.name in prefetched],
         "ahead": f"{'ahead_m' if 'a' in prefetched else '_'}, {'ahead_n' if 'b' in prefetched else '_'}",
         "slots": "" if _parts(plan).at_once else " * 2",
@@ -482,7 +483,7 @@ def _warps(plan: GemmPlan) -> tuple[str, ...]:
     ctas = empty.arrivals[0].ctas
     where = f": {empty.count // ctas} in each of {ctas} CTAs" if ctas > 1 else ""
     return (
-        *((f"SUM_THREADS = {plan.tiled_mma.threads}",) if plan.split_k else ()),
+        *((f"SUM_THREADS = {plan.mma.accumulator.threads}",) if plan.split_k else ()),
         f"MMA_WARPS, THREADS = {plan.mma.role.warps}, {plan.threads}",
         f"EMPTY_ARRIVALS = {empty.count}  # MMA warps that read a stage{where}",
         *((f"REST_BARRIER = {REST_BARRIER}  # beside those of the warpgroups",) if plan.scheduler.cuts_k else ()),
@@ -521,11 +522,12 @@ def part_constants(plan: GemmPlan) -> tuple[str, ...]:
     """Return the constants of the parts of a warpgroup's sums, in the order of its registers: along N first."""
     parts = _parts(plan)
     (m, n), store = parts.tile, parts.stmatrix
+    values = m * n // plan.mma.accumulator.group_threads
     return (
         f"PART_M, PART_N = {m}, {n}  # of C, per store of one warpgroup",
         f"PARTS, PARTS_N = {parts.count}, {parts.columns}"
-        if parts.drained
-        else f"PARTS, PARTS_N, PART_VALUES = {parts.count}, {parts.columns}, {m * n // WARPGROUP}",
+        if parts.drained and plan.split_k is None
+        else f"PARTS, PARTS_N, PART_VALUES = {parts.count}, {parts.columns}, {values}",
         *(() if store is None else (f"C_TRANSPOSE, C_MATRICES = {store.transpose}, {store.matrices}",)),
     )
 

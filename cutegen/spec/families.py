@@ -140,7 +140,7 @@ FAMILIES: dict[str, Family] = {
         Family("sm120", "mma.sync, ldmatrix, bulk tensor copies", (MMA_SYNC, COPIED_BOXES, WHOLE_K_PERSISTENT)),
         # Families are named as in CUTLASS, by the architecture of their main loop: only sm_90 has wgmma.
         Family("sm90", "wgmma, bulk tensor copies", (WGMMA, DESCRIBED_BOXES, SPLITS_K), instead="sm120"),
-        Family("sm100", "tcgen05.mma, bulk tensor copies", (TCGEN05, DRAINED_BOXES, WHOLE_K_PERSISTENT)),
+        Family("sm100", "tcgen05.mma, bulk tensor copies", (TCGEN05, DRAINED_BOXES, SPLITS_K)),
     )
 }
 

@@ -15,7 +15,7 @@ from math import prod
 from cutegen.contract.launch import CallSize
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import dtype
-from cutegen.hardware.units import LINE_BYTES, SECTOR_BYTES, WARP, WARPGROUP
+from cutegen.hardware.units import LINE_BYTES, SECTOR_BYTES, WARP
 from cutegen.plan import GemmPlan, swapped
 from cutegen.plan.kernel.program import Action, Step
 from cutegen.plan.kernel.scheduler import SUM_VECTOR_ELEMS, k_tiles_of
@@ -250,7 +250,7 @@ def _wavefronts(plan: GemmPlan, often: _Often, report: LaunchReport) -> dict[str
 
 def _sum_vectors(plan: GemmPlan) -> int:
     """Return a thread's vectors of sums per tile."""
-    return plan.cta_tile[0] * plan.cta_tile[1] // (plan.tiled_mma.threads * SUM_VECTOR_ELEMS)
+    return plan.cta_tile[0] * plan.cta_tile[1] // (plan.mma.accumulator.threads * SUM_VECTOR_ELEMS)
 
 
 def _vectors_read(plan: GemmPlan) -> int:
@@ -259,7 +259,7 @@ def _vectors_read(plan: GemmPlan) -> int:
     if not plan.split_k.shared:
         return _sum_vectors(plan)
     assert plan.epilogue.part is not None
-    return prod(plan.epilogue.part) // (WARPGROUP * SUM_VECTOR_ELEMS)
+    return prod(plan.epilogue.part) // (plan.mma.accumulator.group_threads * SUM_VECTOR_ELEMS)
 
 
 def _clustered_vectors(plan: GemmPlan) -> int:

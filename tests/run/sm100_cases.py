@@ -12,7 +12,7 @@ import argparse
 import random
 import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,6 +21,7 @@ from cutegen.api import request_of
 from cutegen.build import Cache, build
 from cutegen.errors import CutegenError
 from cutegen.hardware import dtype
+from cutegen.hardware.tcgen05_atoms import PAIR
 from cutegen.plan import GemmPlan, plan
 from cutegen.run import Kernel
 from cutegen.spec import Bias, Epilogue, Extra, Factors, GemmSpec, Mma, Operand, Problem, Raster, Schedule, Tile
@@ -131,7 +132,10 @@ def random_case(seed: int) -> Case:
     m = rng.choice((1, 37, 128, 130, 300, 520) if not swap else (1, columns, 3 * columns + 5))
     n = rng.choice((8, across, 2 * across + 8, 4 * across)) if not swap else rng.choice((8, 136, 264))
     k = rng.choice((0, 8, depth, 2 * depth + 8, 5 * depth))
-    return Case(spec, m, n, k, rng.choice((None, None, 2)))
+    case = Case(spec, m, n, k, rng.choice((None, None, 2)))
+    if cluster is None and group != PAIR and rows * columns <= 128 * 128 and rng.random() < 0.3:
+        case = replace(case, spec=replace(spec, schedule=replace(spec.schedule, split_k=rng.choice((2, 3, 5)))))
+    return case
 
 
 def compiled(case: Case, arch: str, kernels: Cache) -> tuple[GemmPlan, Kernel]:

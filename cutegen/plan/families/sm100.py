@@ -16,7 +16,9 @@ SM100 = Family(
     name="sm100",
     mma=Tcgen05(),
     mainloop=TmaTmem(),
-    schedule=Persistent("one CTA fills an SM's tensor memory; a tile is multiplied while the previous one is stored"),
+    schedule=Persistent(
+        "one CTA fills an SM's tensor memory; a tile is multiplied while the previous one is stored", splits=True
+    ),
     cta_tile=lambda spec, target: choose_cta_tile(spec),
     search=settled_for,
 )

@@ -49,7 +49,14 @@ from cutegen.plan.mainloop.tma import Bulk, choose_described
 from cutegen.plan.operands.boxes import check_rows, choose_bulk_copy
 from cutegen.plan.operands.choices import OperandChoices
 from cutegen.plan.operands.factor_atoms import choose_atoms, columns_of
-from cutegen.plan.operands.stages import DEEPEST, SWIZZLE_PERIOD_BYTES, capacity_bytes, choose_stages, most_gap_bytes
+from cutegen.plan.operands.stages import (
+    DEEPEST,
+    FLAG_BYTES,
+    SWIZZLE_PERIOD_BYTES,
+    capacity_bytes,
+    choose_stages,
+    most_gap_bytes,
+)
 from cutegen.plan.parts import Draft, Mainloop, Memory, Operands, Roles
 from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.plan.values.decision import Choice
@@ -257,7 +264,8 @@ class TmaTmem(Bulk):
             self.sums(mma, of_epilogue),
             *((store,) if store else ()),
         )
-        barriers_bytes = mbarriers_bytes(pipelines)
+        # One thread tells others by a flag that its CTA was the last.
+        barriers_bytes = mbarriers_bytes(pipelines) + (FLAG_BYTES if spec.schedule.slices > 1 else 0)
         regions = [
             *draft.stage_regions(stages.value, SWIZZLE_PERIOD_BYTES, ALWAYS),
             *(() if c is None else (result_region(c_bytes, SWIZZLE_PERIOD_BYTES),)),

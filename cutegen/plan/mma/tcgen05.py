@@ -25,6 +25,8 @@ from cutegen.plan.mma.atom import (
 )
 from cutegen.plan.operands.factors import most_blocks
 from cutegen.plan.parts import CountedPlan, Mma, Operands
+from cutegen.plan.schedule.cluster import CLUSTER
+from cutegen.plan.schedule.split_k import MOST_SUMS_LEFT
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.gemm_plan import MmaPlan
 from cutegen.plan.values.operand import SIDES
@@ -142,18 +144,21 @@ def choose_cta_tile(spec: GemmSpec) -> Choice[Extents]:
     """The extents along M, N and K that one CTA computes at a time."""
     if spec.tile.cta is not None:
         return Choice(spec.tile.cta, Decision.as_given("tile.cta", extents(spec.tile.cta)))
-    element = dtype(spec.problem.a.dtype)
+    element, sliced = dtype(spec.problem.a.dtype), spec.schedule.slices > 1
     scaled, k = spec.problem.scale_a is not None, LINE_BYTES // element.bytes
     columns = (
         DEFAULT_COLUMNS if spec.problem.scale_a is None else _columns_beside(spec.problem.scale_a, k * element.values)
     )
-    chosen = ROWS, columns, k
     of_columns = f"leave {COLUMNS - BUFFERS * columns} of its columns for factors" if scaled else "all of its columns"
+    half = Rejected(extents((ROWS, 128, k)), "reads A from shared memory twice as often: 128 bytes a cycle")
+    if sliced and columns > MOST_SUMS_LEFT:
+        half = Rejected(extents((ROWS, columns, k)), f"a thread would leave {columns} sums of a slice at once")
+        columns, of_columns = MOST_SUMS_LEFT, "are what a thread leaves of a slice at once"
+    chosen = ROWS, columns, k
     why = (
         f"{ROWS} rows are all lanes of tensor memory, and {BUFFERS} x {columns} columns {of_columns}; "
         f"{chosen[2]} elements along K are one {LINE_BYTES}-byte line"
     )
-    half = Rejected(extents((ROWS, 128, chosen[2])), "reads A from shared memory twice as often: 128 bytes a cycle")
     return Choice(chosen, Decision("tile.cta", extents(chosen), why, rejected=(half,)))
 
 
@@ -223,6 +228,31 @@ def choose_cluster(spec: GemmSpec, cta_group: int) -> Choice[Extents]:
             fix=f"schedule.cluster = [{m + 1}, {n}], or mma.cta_group = 1",
         )
     return Choice((m, n, 1), Decision.as_given(key, extents((m, n))))
+
+
+def check_slices(spec: GemmSpec, cta_tile: Extents, cluster: Extents) -> None:
+    """Raise SpecError for slices of K in clusters, and of tiles of which a thread would hold too many sums at once."""
+    if spec.schedule.slices == 1:
+        return
+    if cluster != (1, 1, 1) or spec.schedule.reduction == CLUSTER:
+        paired = cluster[0] == PAIR == spec.mma.cta_group
+        key = "mma.cta_group" if paired else "schedule.cluster" if cluster != (1, 1, 1) else "schedule.reduction"
+        raise spec.error(
+            key,
+            found=f"{extents(cluster[:2])} CTAs together, or a reduction in them, with schedule.split_k = "
+            f"{spec.schedule.slices}",
+            expected="one CTA at a time, and a workspace: each counts the slices of its own tile",
+            fix=f"leave {key} out",
+        )
+    m, n, _ = cta_tile
+    if m * n > MOST_SUMS_LEFT * WARPGROUP:
+        raise spec.error(
+            "tile.cta",
+            found=f"{extents(cta_tile)} with schedule.split_k = {spec.schedule.slices}",
+            expected=f"at most {MOST_SUMS_LEFT} sums of each of {WARPGROUP} threads, which leave them at once: "
+            f"{m} x {n} / {WARPGROUP} = {m * n // WARPGROUP}",
+            fix=f"tile.cta = [{m}, {MOST_SUMS_LEFT * WARPGROUP // m}, {cta_tile[2]}]",
+        )
 
 
 def choose_atom(spec: GemmSpec, cta_tile: Extents, ctas: int) -> Choice[MmaAtom]:
@@ -350,6 +380,7 @@ class Tcgen05(Mma):
         """Choose the atom that covers the tile, and the buffers of its sums."""
         cta_group = choose_cta_group(spec)
         atom, cluster = choose_atom(spec, cta_tile.value, cta_group.value), choose_cluster(spec, cta_group.value)
+        check_slices(spec, cta_tile.value, cluster.value)
         accumulator = choose_accumulator(atom.value, cta_tile.value[:2])
         mma = MmaPlan(
             cta_tile=cta_tile.value,

@@ -25,6 +25,8 @@ from cutegen.spec import GemmSpec
 from cutegen.spec.families import family_reading, family_with
 
 SUM_TYPE = "f32"
+MOST_SUMS_LEFT = 128
+"""Sums of a slice that a thread leaves at once, if it loads them from tensor memory: as many registers."""
 VALUES_IN_FLIGHT = 64
 SHARED_VALUES_IN_FLIGHT = 256
 """Slices in flight for a part that one of several CTAs adds, when registers are free: each round waits for L2 once."""
@@ -49,7 +51,7 @@ def choose_split_k(spec: GemmSpec, mma: MmaPlan, *, shared: bool = False) -> tup
         plan = SplitK(slices, DTYPES[SUM_TYPE], 1, atomics=True)
         return plan, (Decision.as_given("schedule.split_k", f"{slices}, by atomics", why),)
     (m, n, _), clustered = mma.cta_tile, mma.cluster[2]
-    values, groups = m * n // (mma.tiled_mma.threads * clustered), slices // clustered
+    values, groups = m * n // (mma.accumulator.threads * clustered), slices // clustered
     most = SHARED_VALUES_IN_FLIGHT * groups // values if shared else VALUES_IN_FLIGHT // values
     slices_in_flight = max(x for x in range(1, groups + 1) if groups % x == 0 and (x == 1 or x <= most))
     sums = mma.atom.c_dtype if mma.atom.c_dtype.is_integer else DTYPES[SUM_TYPE]

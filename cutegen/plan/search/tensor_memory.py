@@ -17,6 +17,7 @@ from cutegen.hardware import GPUS, SM_RATES, Instruction, Target, dtype
 from cutegen.hardware.tcgen05_atoms import N_OF_CTAS, PAIR, ROWS, TCGEN05_ATOMS
 from cutegen.hardware.units import BANK_ROW_BYTES, LINE_BYTES
 from cutegen.plan.operands.stages import capacity_bytes
+from cutegen.plan.schedule.split_k import MOST_SUMS_LEFT
 from cutegen.plan.search.problem import Proposal, microseconds
 from cutegen.plan.search.tile_model import Estimate
 from cutegen.plan.swapped import SWAP, as_multiplied, decide, shape_multiplied
@@ -93,7 +94,8 @@ def settled_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterat
 
 def _options(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[_Option]:
     k = LINE_BYTES // dtype(spec.problem.a.dtype).bytes
-    tiles = [(ROWS, n, k) for n in COLUMNS] if spec.tile.cta is None else [spec.tile.cta]
+    most = MOST_SUMS_LEFT if spec.schedule.slices > 1 else max(COLUMNS)
+    tiles = [(ROWS, n, k) for n in COLUMNS if n <= most] if spec.tile.cta is None else [spec.tile.cta]
     ways = (False, True) if spec.schedule.swap is None else (spec.schedule.swap,)
     for swap in ways:
         multiplied = (as_multiplied(spec), shape_multiplied(problem)) if swap else (spec, problem)
