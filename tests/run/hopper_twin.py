@@ -25,6 +25,7 @@ import numpy as np
 from cutegen.algebra import Extents, TiledMma
 from cutegen.api import request_of
 from cutegen.build import Cache, build
+from cutegen.contract.groups import Groups
 from cutegen.hardware import WGMMA_ATOMS, Instruction, Target, dtype
 from cutegen.hardware.multiplies import OperandSource
 from cutegen.hardware.tcgen05_atoms import LANES
@@ -270,10 +271,11 @@ def random_grouped_case(seed: int) -> Case:
     return Case(spec, (m, n, max(k, 8) if grouped.of == "k" else k, None), (*large, None))
 
 
-def _sizes(rng: np.random.Generator, room: int, layout: str) -> list[int]:
+def _sizes(rng: np.random.Generator, room: int, grouped: Groups) -> list[int]:
     """Sizes that fit: some empty, few or many; packed ones may leave a rest."""
-    groups = int(rng.choice((1, 3, 8, 40)))
-    if layout == "padded":
+    packs_c = grouped.layout == "packed" and grouped.of != "k"  # else each group has a C
+    groups = int(rng.choice((1, 3, 8, 40 if packs_c else 5)))
+    if grouped.layout == "padded":
         return [int(each) for each in rng.integers(0, room + 1, groups) * rng.integers(0, 2, groups)]
     ends = np.sort(rng.integers(0, room + 1, groups))
     return [int(each) for each in np.diff(ends, prepend=0)]
@@ -288,7 +290,7 @@ def made_for(kernel: Kernel, size: Size, **where: Any) -> tuple[Any, Any, Any, d
     if (groups := contract.groups) is None:
         return made(kernel, m, n, k, batch, **where)
     rng = np.random.default_rng(m * n + k)
-    given = given_by(groups, _sizes(rng, {"m": m, "n": n, "k": k}[groups.of], groups.layout))
+    given = given_by(groups, _sizes(rng, {"m": m, "n": n, "k": k}[groups.of], groups))
     options: dict[str, Any] = {"seed": m * n + k, "groups": len(given), **where}
     a, b, out = random_operands(contract, m, n, k, **options)
     extras = random_extras(contract, m, n, k=k, **options)
