@@ -1,7 +1,7 @@
 """The families of kernels by name; they are registered only here.
 
-A family is a composition (`family.py`) of an MMA, a main loop and a schedule. To add one, compose it, write its
-template, and `register` it with its row for specs.
+A family is a composition (`family.py`) of an MMA, a main loop and a schedule, in a file of its own however short it
+is. To add one, compose it and `register` it with its row for specs.
 """
 
 from __future__ import annotations
