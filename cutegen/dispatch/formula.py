@@ -90,8 +90,8 @@ def check_activation(name: str | None) -> None:
         raise RequestError(f"matmul: activation: found {literal(name)} in a call without pairs of columns")
     close = nearest(name, ACTIVATIONS) if isinstance(name, str) else ""
     raise RequestError(
-        f"matmul: activation: found {literal(name)}; expected None or one of {', '.join(ACTIVATIONS)}"
-        + (f"; did you mean {close}?" if close else "")
+        f"matmul: activation: found {literal(name)}; expected None or one of {', '.join(ACTIVATIONS)}; with "
+        f"pairs= and first= one of {', '.join(GATED)}" + (f"; did you mean {close}?" if close else "")
     )
 
 

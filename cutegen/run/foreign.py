@@ -72,7 +72,10 @@ class ForeignLaunch:
         if len(self.make) != len(parameters):
             names = ", ".join(parameter.name for parameter in parameters)
             expected = (
-                f"{len(parameters)}, one per parameter in order: {names}" if names else "none: it has no parameter"
+                f"{len(parameters)}, one per parameter in order: {names}; for a spec's kernel, `cutegen run SPEC "
+                f"--device cpu` makes them"
+                if names
+                else "none: it has no parameter"
             )
             raise RequestError(f"{self.each}: found {len(self.make)} for {entry}; expected {expected}")
         return entry

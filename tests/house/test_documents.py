@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import tomllib
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -171,3 +172,14 @@ def test_constraints_satisfy_the_project_file() -> None:
 @by_document
 def test_fences_say_what_they_are(document: Path) -> None:
     assert [f"{f.document}:{f.line}" for f in fences(document) if not f.language] == []
+
+
+def test_each_page_of_the_route_leads_to_the_next() -> None:
+    docs = ROOT / "docs"
+    opening = (docs / "README.md").read_text().split("One route:")[1].split(". ")[0]
+    route = [(docs / target).resolve() for target in re.findall(r"\]\(([^)]+)\)", opening)]
+    assert len(route) == 6
+    for page, following in pairwise(route):
+        ending = page.read_text().split("Next: ")[-1]
+        (target,) = re.findall(r"\]\(([^)]+)\)", " ".join(ending.split()).split(").")[0] + ")")[:1]
+        assert (page.parent / target).resolve() == following, page
