@@ -99,8 +99,8 @@ def _row(name: str, target: Target, device: str, rounds: int) -> dict[str, Any]:
 def without_paths(text: str) -> str:
     """Return a message with the last part of each absolute path alone.
 
-    >>> without_paths("CompileError: /home/someone/.cache/cutegen/kernel.py:12: no; see a/b")
-    'CompileError: kernel.py:12: no; see a/b'
+    >>> without_paths("CompileError: /srv/of/someone/text.ptx:12: no; see a/b")
+    'CompileError: text.ptx:12: no; see a/b'
     """
     return re.sub(r"(?<![\w./])~?(?:/[^/\s:'\"]+)+/([^/\s:'\"]*)", r"\1", text)
 
