@@ -32,6 +32,7 @@ from cutegen.hardware.tcgen05_atoms import LANES
 from cutegen.hardware.units import REGISTER_BITS, WARPGROUP, WGMMA_ROWS
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.families import FAMILIES, Family, register
+from cutegen.plan.families.sm100 import SM100
 from cutegen.plan.kernel.accumulator import Accumulator, Home
 from cutegen.plan.kernel.memory import Region
 from cutegen.plan.kernel.pipeline import Arrival, Barrier, By, Pipeline
@@ -41,7 +42,6 @@ from cutegen.plan.mainloop.programs import copied_in_bulk
 from cutegen.plan.mainloop.tensor_memory import TmaTmem
 from cutegen.plan.mma.tcgen05 import REGISTERS, choose_accumulator, choose_cluster
 from cutegen.plan.parts import CountedPlan, Mma, Operands, Roles
-from cutegen.plan.schedules import Persistent
 from cutegen.plan.values.decision import Choice, Decision
 from cutegen.plan.values.gemm_plan import MmaPlan
 from cutegen.run import Kernel
@@ -155,7 +155,7 @@ def registered() -> Iterator[Family]:
         name=NAME,
         mma=WgmmaToShared(),
         mainloop=TmaToShared(),
-        schedule=Persistent("as of sm100"),
+        schedule=SM100.schedule,
         cta_tile=_cta_tile,
         parts=(
             TEXT,
@@ -209,7 +209,7 @@ class Case:
 
 
 def random_case(seed: int) -> Case:
-    """Types, majors, alignments, tiles, clusters, stages, epilogues; the problems have all edges.
+    """Types, majors, alignments, tiles, clusters, slices of K, stages, epilogues; the problems have all edges.
 
     A GPU's CTAs have several tiles each in most of the large ones, more than buffers of sums.
     """
@@ -246,7 +246,10 @@ def random_case(seed: int) -> Case:
     across = rows if swap else columns
     small = rng.choice((1, 37, 130, 300)), rng.choice((8, across, 2 * across + 8)), rng.choice((0, 8, 2 * depth + 8))
     large = rng.choice((130, 1000, 2001, 4096)), rng.choice((136, 1000, 2048)), rng.choice((8, 96, 520, 1000))
-    return Case(spec, (*small, rng.choice((None, None, 2))), (*large, rng.choice((None, None, 3))))
+    case = Case(spec, (*small, rng.choice((None, None, 2))), (*large, rng.choice((None, None, 3))))
+    if cluster is None and rng.random() < 0.3:
+        case = replace(case, spec=replace(spec, schedule=replace(spec.schedule, split_k=rng.choice((2, 3, 5)))))
+    return case
 
 
 def random_grouped_case(seed: int) -> Case:
@@ -261,7 +264,10 @@ def random_grouped_case(seed: int) -> Case:
     if grouped.layout == "packed":
         majors = {"m": ("k", b.major, "n"), "n": (a.major, "k", "m"), "k": ("m", "n", c.major)}[grouped.of]
         a, b, c = (replace(x, major=major) for x, major in zip((a, b, c), majors, strict=True))
-    schedule, problem = case.spec.schedule, replace(case.spec.problem, a=a, b=b, c=c, groups=grouped)
+    schedule, problem = (
+        replace(case.spec.schedule, split_k=None),
+        replace(case.spec.problem, a=a, b=b, c=c, groups=grouped),
+    )
     if schedule.cluster is not None and grouped.of != "k":  # CTAs of a cluster have rows of one group
         along_m, along_n = schedule.cluster[:2]
         alone = (1, along_n) if (grouped.of == "m") != bool(schedule.swap) else (along_m, 1)
