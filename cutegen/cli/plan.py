@@ -10,7 +10,6 @@ from cutegen.cli import options
 from cutegen.cli.output import Answer
 from cutegen.plan import GemmPlan, ProbePlan
 from cutegen.plan.costs import key_costs
-from cutegen.plan.values.times_of_sizes import times_of_sizes
 from cutegen.tuned.answer import plan as make_plan
 
 
@@ -36,5 +35,6 @@ def plan(
 
 def _of_sizes(made: GemmPlan | ProbePlan) -> dict[str, Any]:
     """Return the predicted times of distributions of rows over groups, if the plan has them, for programs."""
-    times = times_of_sizes(made) if isinstance(made, GemmPlan) else {}
-    return {"times_of_sizes_us": {str(each): us for each, us in times.items()}} if times else {}
+    time = made.predicted_time if isinstance(made, GemmPlan) else None
+    times = () if time is None else time.of_sizes
+    return {"times_of_sizes_us": {str(each): us for each, us in times}} if times else {}

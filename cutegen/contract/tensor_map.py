@@ -14,6 +14,9 @@ MAX_BOX_ELEMS = 256
 """Limit of a box's extent along one mode."""
 STRIDE_MULTIPLE_BYTES = 16
 """Alignment of the matrix's address and strides."""
+BOX_MULTIPLE_BYTES = 16
+"""Alignment of a box's first element along the contiguous mode. The manuals do not say so: an H200 ends a kernel with
+"illegal instruction" at any other."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ from cutegen.plan.values.copies import is_of_few
 from cutegen.plan.values.decision import Decision, Rejected
 from cutegen.plan.values.gemm_plan import PlannedGemm
 from cutegen.plan.values.key_cost import KeyCost
+from cutegen.plan.values.predicted_time import sizes_line
 from cutegen.plan.values.smem import SmemCandidate, SmemTile
-from cutegen.plan.values.times_of_sizes import sizes_line
 from cutegen.spec import GemmSpec
 from cutegen.support.columns import aligned, text_width, wrapped
 from cutegen.support.words import extents, plural
@@ -63,7 +63,7 @@ def plan_json(plan: Shown) -> str:
 
 def plan_table(plan: PlannedGemm) -> dict[str, Any]:
     """Return the plan as plain tables, lists, strings and numbers; layouts are in CuTe's notation."""
-    predictions = plan.predictions
+    predictions, time = plan.predictions, plan.predicted_time
     return {
         "spec": plan.spec.name,
         "description": plan.spec.description,
@@ -72,7 +72,7 @@ def plan_table(plan: PlannedGemm) -> dict[str, Any]:
         "target": plan.target.name,
         "remarks": list(remarks(plan)),
         "problem": None if plan.problem is None else plan.problem.table(),
-        "predicted_time": None if plan.predicted_time is None else asdict(plan.predicted_time),
+        "predicted_time": None if time is None else {"us": time.us, "how": time.how, "gpu": time.gpu},
         "tile": list(plan.cta_tile),
         "stages": plan.stages,
         "k_tiles_per_turn": plan.loop.k_tiles_per_turn,
@@ -225,8 +225,8 @@ def cost_lines(costs: Sequence[KeyCost], width: int) -> list[str]:
 
 def heading(plan: PlannedGemm) -> tuple[str, ...]:
     """Return the predicted times for the plan's problem, and the remarks, a line each."""
-    time = () if plan.predicted_time is None else (f"time: {plan.predicted_time}",)
-    return (*time, *sizes_line(plan), *remarks(plan))
+    time = plan.predicted_time
+    return (*(() if time is None else (f"time: {time}", *sizes_line(time))), *remarks(plan))
 
 
 def title_lines(spec: GemmSpec, target: Target, problem: ProblemShape | None, width: int) -> list[str]:

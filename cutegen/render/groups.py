@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from cutegen.contract.groups import Groups
 from cutegen.contract.launch import OPERANDS, RESULT, TensorContract
 from cutegen.plan import GemmPlan
+from cutegen.plan.schedule.groups import KEY
+from cutegen.render.constants import ConstantsByDecision
 from cutegen.render.epilogue import title
 from cutegen.render.pairs import pair_holes
 
@@ -112,6 +114,13 @@ def _clearing(plan: GemmPlan, holes: GroupHoles, sides: dict[str, str], c_shape:
     )
 
 
+def group_constants(plan: GemmPlan) -> ConstantsByDecision:
+    """Return the constant of groups of K in K-major operands, whose boxes begin at vectors."""
+    if plan.k_vector == 1:
+        return {}
+    return {KEY: (f"K_VECTOR = {plan.k_vector}  # elements, at whose multiples boxes begin",)}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchHoles:
     """Names and expressions of roles that find their tiles among those of groups, and of copies that begin where a
@@ -151,9 +160,16 @@ def search_holes(plan: GemmPlan, c: str) -> dict[str, SearchHoles]:
                 if each.name in (*OPERANDS, RESULT)
             },
             c=c,
-            whole_part="" if of == "k" else f"(part_{of} + 1) * PART_{of.upper()} <= {of}",
+            whole_part="" if of == "k" else _whole_part(plan, groups),
         )
     }
+
+
+def _whole_part(plan: GemmPlan, groups: Groups) -> str:
+    """Return the test that all of a part of C is the group's, and that a box may begin there."""
+    of, step = groups.of, plan.epilogue.box_step(groups)
+    whole = f"(part_{of} + 1) * PART_{of.upper()} <= {of}"
+    return whole if step == 1 else f"begin % {step} == 0 and {whole}"
 
 
 def _tiles_along(plan: GemmPlan, **extents: str) -> dict[str, str]:
@@ -180,13 +196,14 @@ def _boxes(plan: GemmPlan, groups: Groups, tensor: TensorContract) -> str:
 class RestHoles:
     """Holes of what sets the rest of a k-tile to 0: the `threads` that multiply `what`, which then `meet`.
 
-    `thread` is the number of one among them.
+    `thread` is the number of one among them. A tile of a lane's group has K `of_lane`.
     """
 
     what: str
     thread: str
     threads: str
     meet: str
+    of_lane: str = "stops - begins"
 
 
 def batches_of(plan: GemmPlan) -> dict[str, str]:

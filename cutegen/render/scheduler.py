@@ -87,8 +87,10 @@ def persistent_parts(plan: GemmPlan) -> tuple[str, ...]:
     if of_groups := group_parts(plan):
         clustered = "schedulers/clusters_of_groups.py.j2", _WRITERS
         places = clustered if plan.mma.shares_copies else ("schedulers/ctas_of_groups.py.j2",)
-        k = "each_group" if plan.scheduler.cuts_k else "all_groups"
-        return (*of_groups, *places, f"schedulers/k_tiles_of_{k}.py.j2")
+        k = "of_each_group" if plan.scheduler.cuts_k else "of_all_groups"
+        if plan.k_vector > 1:
+            k = "from_vectors"
+        return (*of_groups, *places, f"schedulers/k_tiles_{k}.py.j2")
     return (plan.scheduler.source.template, *_place_parts(plan))
 
 

@@ -24,7 +24,7 @@ from cutegen.render.bulk import fed_by_boxes, pipeline_holes, plain_holes
 from cutegen.render.constants import ConstantsByDecision, c_constants
 from cutegen.render.epilogue import constants_of
 from cutegen.render.factors import factor_holes, factors_of, scales
-from cutegen.render.groups import RestHoles, search_holes
+from cutegen.render.groups import RestHoles, group_constants, search_holes
 from cutegen.render.holes import chain_holes, gemm_context, host_parts, numerics
 from cutegen.render.scheduler import (
     cluster_constants,
@@ -159,7 +159,9 @@ def _rest_parts(plan: GemmPlan) -> tuple[str, ...]:
     """Return the parts that set what follows a group's part of K to 0, if groups have parts of K."""
     if not plan.scheduler.cuts_k:
         return ()
-    return "mainloops/rest_of_k.py.j2", f"pipelines/cleared_stages{'_of_cluster' * plan.mma.shares_copies}.py.j2"
+    before = ("mainloops/before_k.py.j2", "pipelines/first_k_tile_cleared.py.j2") if plan.k_vector > 1 else ()
+    stages = f"pipelines/cleared_stages{'_of_cluster' * plan.mma.shares_copies}.py.j2"
+    return (*before, "mainloops/rest_of_k.py.j2", stages)
 
 
 def _rest(plan: GemmPlan) -> RestHoles:
@@ -384,6 +386,7 @@ def _settled(plan: GemmPlan) -> ConstantsByDecision:
         ),
         "mma.accumulator": (f"BUFFERS, COLUMNS = {sums.buffers}, {allocated}  # columns of {sums.home}",),
         "schedule.cluster": (*cluster_constants(plan), *_copiers(plan)),
+        **group_constants(plan),
         "descriptor.a": _descriptors(plan, plan.a),
         "descriptor.b": _descriptors(plan, plan.b),
         **_factor_constants(plan),

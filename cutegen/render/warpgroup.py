@@ -28,7 +28,7 @@ from cutegen.render.bulk import (
 )
 from cutegen.render.constants import ConstantsByDecision, c_constants
 from cutegen.render.factors import factor_constants, factor_holes, factor_parts, scales, scaling_parts
-from cutegen.render.groups import RestHoles, search_holes
+from cutegen.render.groups import RestHoles, group_constants, search_holes
 from cutegen.render.holes import chain_holes, gemm_context, host_parts, numerics
 from cutegen.render.pairs import pair_constants, pair_holes, vectors_of_members
 from cutegen.render.quantized import quantized_constants, quantized_holes, quantized_parts
@@ -174,6 +174,8 @@ def _multiply_parts(plan: GemmPlan) -> tuple[str, ...]:
     in_waves = promotion is not None and promotion.waves > 1
     two_sets = _alternates_sets(plan)
     rest = ("mainloops/rest_of_k.py.j2",) if plan.scheduler.cuts_k else ()
+    if plan.k_vector > 1:
+        rest = (*rest, "mainloops/before_k.py.j2", "pipelines/begin_cleared.py.j2")
     release = f"release{'_by_predicate' if two_sets else ''}{'_in_cluster' if mma.shares_copies else ''}"
     multiply = (
         "functions/wgmma.py.j2#multiply",
@@ -389,6 +391,7 @@ def _rest_holes(plan: GemmPlan) -> dict[str, Any]:
             thread=f"tidx % {WARPGROUP}" if alternates else "tidx",
             threads=threads,
             meet=f"cute.arch.barrier(barrier_id={barrier}, number_of_threads={threads})",
+            of_lane="stops - begins" + (" + begins % K_VECTOR" if plan.k_vector > 1 else ""),
         ),
     }
 
@@ -471,6 +474,7 @@ def _settled(plan: GemmPlan) -> ConstantsByDecision:
         **_eviction_constants(plan),
         **_prefetch_constants(plan),
         "schedule.pace": (f"K_TILE_CYCLES = {plan.pace}",) if plan.pace else (),
+        **group_constants(plan),
         "epilogue.pairs": pair_constants(plan.epilogue.fusion.pairs),
         **quantized_constants(plan),
         "epilogue.smem": (*part_constants(plan), *c_constants(plan)),

@@ -154,8 +154,9 @@ class _Often:
         across = self.plan.cta_tile[1 - grouped] * self.plan.mma.cluster[1 - grouped]
         covered = -(-problem.extents[along] // across) * across
         beside = self.plan.epilogue.fusion.tile_of_c((covered, covered))[1 - grouped] // part[1 - grouped]
-        sizes = (len(getattr(each, groups.of)) for each in groups.products(self.given, problem))
-        count = sum(size // part[grouped] for size in sizes) * beside
+        ranges = (getattr(each, groups.of) for each in groups.products(self.given, problem))
+        step = self.plan.epilogue.box_step(groups)
+        count = sum(len(each) // part[grouped] for each in ranges if each.start % step == 0) * beside
         return _Times(Fraction(count), plural(count, "whole part"))
 
     @property
@@ -181,8 +182,12 @@ class _Often:
         if launch.groups is None:
             return [(problem, launch.tiles(problem))]
         alone, parts = replace(launch, groups=None), launch.groups.products(self.given, problem)
-        shapes = [ProblemShape(len(part.m), len(part.n), len(part.k)) for part in parts]
+        shapes = [ProblemShape(len(part.m), len(part.n), self._copied_k(part.k)) for part in parts]
         return [(shape, tiles) for shape in shapes if (tiles := alone.tiles(shape))]
+
+    def _copied_k(self, k: range) -> int:
+        """Return the extent of a part of K with what boxes have before it."""
+        return len(k) + k.start % self.plan.k_vector if k else 0
 
     def _share_with_rows(self, shape: ProblemShape) -> Fraction:
         """Return the share of a product's tiles that warpgroups multiply: one without rows of its group does not."""

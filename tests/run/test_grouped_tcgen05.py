@@ -29,7 +29,7 @@ SETTINGS = (
     Of("m", "padded", ("f16", "f32"), "knn", tile=(64, 64, 64)),
     Of("m", majors="kkm"),
     Of("m", types=("f16", "f32"), ops=("bias_n", "gelu_erf"), tile=(128, 256, 64)),
-    Of("m", majors="mnn", ops=("bias_m", "scale_n", "residual", "aux")),
+    Of("m", majors="knn", ops=("bias_m", "scale_n", "residual", "aux")),
     Of("m", types=("s8", "s32"), tile=(128, 64, 128)),
     Of("m", types=("e4m3", "bf16"), tile=(128, 64, 128), ops=("scale_n",)),
     Of("m", types=("tf32", "f32"), tile=(128, 64, 32)),

@@ -12,6 +12,7 @@ import pytest
 
 from cutegen.api import request_of
 from cutegen.build import Cache, build
+from cutegen.errors import SpecError
 from cutegen.plan import GemmPlan, plan
 from cutegen.run import Kernel
 from cutegen.spec import Epilogue, Factors, GemmSpec, Grouped, Mma, Operand, Paired, Problem, Quantized, Schedule, Tile
@@ -100,7 +101,7 @@ MORE = (
         "m", "padded", expression=SWIGLU, pairs=Paired("halves", "up"), schedule=Schedule(swap=True), tile=(256, 8, 64)
     ),
     Setting("m", types=("f16", "f32"), ops=("bias_n", "gelu_erf")),
-    Setting("m", majors="mnn", ops=("bias_m", "scale_n", "residual", "aux")),
+    Setting("m", majors="knn", ops=("bias_m", "scale_n", "residual", "aux")),
     Setting("m", "padded", ("f16", "f16"), ops=("bias_n", "beta")),
     Setting("m", majors="kkm"),
     Setting("m", types=("s8", "s32"), tile=(64, 64, 128)),
@@ -176,6 +177,7 @@ BIASED, PARTS = QUICK[0], QUICK[2]
 REST_FENCE = """        cute.arch.fence_proxy("async.shared", space="cta")
         cute.arch.barrier(barrier_id=REST_BARRIER"""
 PROMOTED = Setting("k", types=("e4m3", "f32"), tile=(64, 64, 128))
+ANYWHERE = Setting("k", types=("f16", "f16"), tile=(64, 64, 64))
 IN_TURN = Setting("k", tile=(64, 64, 64), schedule=Schedule(consumers="pingpong"))
 WIDE = Setting("m", tile=(128, 64, 64))
 TWO_CTAS = Setting("m", tile=(64, 64, 64), schedule=Schedule(cluster=(1, 2)))
@@ -231,6 +233,8 @@ PLANTED: dict[str, tuple[Setting, str, str]] = {
         "rest = cutlass.max(cute.ceil_div(k, CTA_K), 1), Int32(0)",
     ),
     "what follows is cleared in A alone": (PARTS, "        clear_from(sB, CTA_N, rest, stage)\n", ""),
+    "what boxes have before a part of K is multiplied": (ANYWHERE, "if before > 0:", "if before > CTA_K:"),
+    "what boxes have before is cleared in A alone": (ANYWHERE, "        clear_until(sB, CTA_N, before, stage)\n", ""),
     "zeros are stored without a fence": (PARTS, REST_FENCE, REST_FENCE.split("\n")[1]),
     "a part of K without rows has the sums of what follows it": (PARTS, "begin = room", "begin = begin"),
     "a part of K without rows is left out": (
@@ -315,6 +319,32 @@ def test_weights_may_come_before_a_predecessor_ends_and_ends_may_not(kernels: Ca
     early = "    if cute.make_tensor(ends.iterator, 1)[0] > 0:\n    " + wait
     wrong = edited(setting, text, text.replace(wait, "").replace(roles, early + roles), kernels)
     assert "no griddepcontrol.wait comes first" in next(iter(failures(*wrong, 1, setting.among)))
+
+
+@pytest.mark.parametrize(("of", "majors", "name"), [("m", "mkn", "a"), ("n", "knn", "b")])
+def test_groups_that_begin_anywhere_in_rows_are_refused(of: str, majors: str, name: str) -> None:
+    """A box begins at a multiple of 16 bytes of its rows; padded groups do, and sm80 copies from any address."""
+    setting = Setting(of, majors=majors, tile=(64, 64, 64))
+    with pytest.raises(
+        SpecError, match=f'problem.{name}.major: found "{of}", along which groups begin anywhere'
+    ) as found:
+        plan(setting.spec(), ARCHES["sm90"])
+    assert 'family = "sm80"' in str(found.value)
+    plan(replace(setting, layout="padded").spec(), ARCHES["sm90"])
+
+
+@pytest.mark.dsl
+def test_boxes_of_parts_of_k_begin_at_vectors(kernels: Cache) -> None:
+    """Parts of K begin anywhere in K-major operands, and boxes at multiples of 8 elements of 16 bits."""
+    planned, kernel = compiled(ANYWHERE, kernels)
+    assert planned.k_vector == 8
+    for sizes in ([3, 70, 0, 1, 60, 2], [0, 9, 0, 127, 64, 0]):
+        ends = np.cumsum(sizes, dtype=np.int32)
+        assert failure(planned, kernel, ends, 7, fresh=False, among=PARTS_OF_K) == ""
+    m_major = plan(replace(ANYWHERE, majors="mnn").spec(), ARCHES["sm90"])
+    assert isinstance(m_major, GemmPlan)
+    assert m_major.k_vector == 1
+    assert "K_VECTOR" not in request_of(m_major).source.text
 
 
 def plan_text(setting: Setting) -> str:

@@ -38,6 +38,7 @@ from cutegen.plan.mainloop.programs import (
 )
 from cutegen.plan.operands.boxes import (
     check_align,
+    check_begins,
     check_rows,
     choose_bulk_copy,
     full_lines,
@@ -286,6 +287,7 @@ class Bulk(Mainloop):
         if target.has(*needs):
             for name in OPERANDS:
                 check_align(spec, name, f"{spec.in_family(by_threads)} copies from any address")
+                check_begins(spec, name, f"{spec.in_family(by_threads)} copies from any address")
             return
         having = targets_with(*needs)
         lacking = next((words for each, words in INSTRUCTIONS.items() if each in needs and not target.has(each)), "")

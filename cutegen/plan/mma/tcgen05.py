@@ -28,7 +28,7 @@ from cutegen.plan.parts import CountedPlan, Mma, Operands
 from cutegen.plan.schedule.cluster import CLUSTER
 from cutegen.plan.schedule.split_k import MOST_SUMS_LEFT
 from cutegen.plan.values.decision import Choice, Decision, Rejected
-from cutegen.plan.values.gemm_plan import MmaPlan
+from cutegen.plan.values.gemm_plan import MmaPlan, vector_of_k
 from cutegen.plan.values.operand import SIDES
 from cutegen.spec import Factors, GemmSpec
 from cutegen.spec.families import TCGEN05, PartKeys, family_with
@@ -394,7 +394,8 @@ class Tcgen05(Mma):
 
     def counted(self, counts: dict[str, int], plan: CountedPlan) -> dict[str, int]:
         """Return the main loop's instructions; if K is cut into groups, with stores of zeros past a group's end."""
-        return {**counts, **plan.stores_of_rest}
+        written = 1 + (vector_of_k(plan.operands) > 1)
+        return {**counts, **{opcode: written * operands for opcode, operands in plan.stores_of_rest.items()}}
 
     def registers(self, target: Target, mma: MmaPlan, operands: Operands) -> int:
         """Those of an epilogue's thread: sums are in tensor memory."""

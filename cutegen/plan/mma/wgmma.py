@@ -30,7 +30,7 @@ from cutegen.plan.predict import available_registers
 from cutegen.plan.schedule.cluster import choose_cluster
 from cutegen.plan.schedule.consumers import COOPERATIVE, choose_consumers, most_registers, pingpong
 from cutegen.plan.values.decision import Choice, Decision, Rejected
-from cutegen.plan.values.gemm_plan import MmaPlan
+from cutegen.plan.values.gemm_plan import MmaPlan, vector_of_k
 from cutegen.spec import GemmSpec, Operand
 from cutegen.spec.families import WGMMA, PartKeys, family_with
 from cutegen.support.words import either, extents, plural
@@ -702,13 +702,13 @@ class Wgmma(Mma):
     def counted(self, counts: dict[str, int], plan: CountedPlan) -> dict[str, int]:
         """Return the main loop's instructions; if K is cut into groups, with stores of zeros past a group's end.
 
-        They are written for the first k-tile and for later ones, unless sums are promoted. Warpgroups that multiply
-        tiles in turn load the ends once more, for the other one's next tile.
+        They are written for the first k-tile and for later ones, unless sums are promoted, and for what boxes have
+        before a group. Warpgroups that multiply tiles in turn load the ends once more, for the other one's next tile.
         """
         stores = plan.stores_of_rest
         if not stores:
             return counts
-        written = 1 if plan.mma.accumulator.promotion else 2
+        written = (1 if plan.mma.accumulator.promotion else 2) + (vector_of_k(plan.operands) > 1)
         loads = {"ld.global.b32": counts.get("ld.global.b32", 0) + 1} if plan.mma.role.alternates else {}
         return {**counts, **loads, **{opcode: written * operands for opcode, operands in stores.items()}}
 

@@ -23,7 +23,7 @@ from cutegen.algebra import (
     size,
     tile_to_shape,
 )
-from cutegen.contract.tensor_map import MAX_BOX_ELEMS, STRIDE_MULTIPLE_BYTES
+from cutegen.contract.tensor_map import BOX_MULTIPLE_BYTES, MAX_BOX_ELEMS, STRIDE_MULTIPLE_BYTES
 from cutegen.hardware import (
     BULK_TENSOR,
     TMA_LOAD,
@@ -40,7 +40,7 @@ from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.operand import OperandTile, align_bytes
 from cutegen.plan.values.smem import Wavefronts
-from cutegen.spec import GemmSpec, SmemLayout
+from cutegen.spec import MODES, GemmSpec, SmemLayout
 from cutegen.spec.families import family_with
 from cutegen.support.words import extents
 
@@ -59,6 +59,22 @@ def check_align(spec: GemmSpec, name: str, fix: str) -> None:
             expected=f"a multiple of {STRIDE_MULTIPLE_BYTES}: addresses and strides of a tensor map are",
             fix=fix,
         )
+
+
+def check_begins(spec: GemmSpec, name: str, fix: str) -> None:
+    """Raise SpecError, with `fix`, if packed groups begin anywhere along the contiguous mode of A or B.
+
+    Parts of K do not count: what a box has before one becomes 0.
+    """
+    groups, major = spec.problem.groups, spec.problem.operand(name).major
+    if groups is None or groups.of == "k" or groups.of != major or not groups.value.packs(MODES[name]):
+        return
+    raise spec.error(
+        f"problem.{name}.major",
+        found=f'"{major}", along which groups begin anywhere',
+        expected=f'"k": boxes begin at multiples of {BOX_MULTIPLE_BYTES} bytes of the contiguous mode',
+        fix=fix,
+    )
 
 
 def check_rows(spec: GemmSpec, x: OperandTile) -> None:

@@ -121,7 +121,8 @@ def _options(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[
             whole = replace(whole, overall=whole.overall * OF_MMA_SYNC)
         for slices in splits:
             estimated = estimate(replace(whole, slices=slices), problem, gpu, H200)
-            yield Option(_for_one_k_tile(spec, candidate, slices, problem), slices, estimated)
+            built = _for_one_k_tile(spec, candidate, slices, problem)
+            yield Option(built, slices, estimated, whole.ctas_per_sm)
 
 
 def _for_one_k_tile(spec: GemmSpec, candidate: Candidate, slices: int, problem: ProblemShape) -> Candidate:

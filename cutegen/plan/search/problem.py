@@ -7,8 +7,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
+from statistics import fmean
 
 from cutegen.algebra import Extents
+from cutegen.contract.distributions import Distribution
 from cutegen.contract.launch import RESULT
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import SpecError
@@ -19,6 +21,7 @@ from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.operands.stages import DOUBLE_BUFFERED
 from cutegen.plan.schedule.cluster import ALONE, CLUSTER
 from cutegen.plan.schedule.consumers import PINGPONG, WHY_CONSUMERS
+from cutegen.plan.search.group_sizes import work_of_sizes
 from cutegen.plan.search.tile_model import Estimate
 from cutegen.plan.values.decision import Decision, Rejected
 from cutegen.plan.values.predicted_time import AT_LEAST, PredictedTime, foretold, shown_us
@@ -48,7 +51,8 @@ def _tile(
     candidate = option.candidate
     (m, n, _), (warps_m, warps_n, _) = candidate.cta, candidate.atom_layout
     fetched = f"{m * n // (m + n)} multiply-adds per element fetched"
-    why = f"the tile with the lowest predicted time for the problem; {fetched}"
+    uneven = "" if spec.problem.groups is None else ", on average over sizes of groups"
+    why = f"the tile with the lowest predicted time for the problem{uneven}; {fetched}"
     how = foretold(target)
     rejected = tuple(
         Rejected(str(other), f"{microseconds(other.estimate)} {how}, bound by {other.estimate.bound}")
@@ -183,11 +187,16 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A candidate with slices of K, and the model's prediction."""
+    """A candidate with slices of K, and the model's prediction; so many of its CTAs run on an SM at once.
+
+    With packed groups the prediction is the mean of those `of_sizes`, in microseconds.
+    """
 
     candidate: Candidate
     slices: int
     estimate: Estimate
+    ctas_per_sm: int = 1
+    of_sizes: tuple[tuple[Distribution, float], ...] = ()
 
     def __str__(self) -> str:
         return f"{self.candidate}, {plural(self.slices, 'slice')} of K" if self.slices > 1 else str(self.candidate)
@@ -237,6 +246,7 @@ class Proposal:
     predicted_us: float
     fits: bool
     decisions: Callable[[], Mapping[str, Decision]]
+    of_sizes: tuple[tuple[Distribution, float], ...] = ()
 
 
 def first_that_holds(spec: GemmSpec, settled: Iterable[Proposal], decide: Callable[[GemmSpec], GemmPlan]) -> GemmPlan:
@@ -264,7 +274,7 @@ def first_that_holds(spec: GemmSpec, settled: Iterable[Proposal], decide: Callab
 def timed(plan: GemmPlan, proposal: Proposal) -> PredictedTime:
     """Return the time of the proposal that a plan was made of."""
     how = foretold(plan.target, plan.atom.instruction)
-    return PredictedTime(proposal.predicted_us, how, str(GPUS[plan.target.name]))
+    return PredictedTime(proposal.predicted_us, how, str(GPUS[plan.target.name]), proposal.of_sizes)
 
 
 def _as_far_as_they_come(settled: Iterable[Proposal]) -> Iterator[Proposal]:
@@ -280,7 +290,12 @@ def settle(
     options: Iterable[Option],
     fits: Callable[[Candidate], bool],
 ) -> Iterator[Proposal]:
-    """Return specs with the open keys filled in, the fastest for `problem` first."""
+    """Return specs with the open keys filled in, the fastest for `problem` first.
+
+    With groups, which are a batch here, times are the mean over the distributions of their sizes.
+    """
+    if spec.problem.groups is not None:
+        options = (_over_sizes(spec, target, problem, option) for option in options)
     ranked = sorted(options, key=lambda option: (option.estimate.us, option.slices))
     for option in ranked:
         yield Proposal(
@@ -288,7 +303,24 @@ def settle(
             predicted_us=option.estimate.us,
             fits=fits(option.candidate),
             decisions=partial(decisions, spec, target, problem, option, ranked),
+            of_sizes=option.of_sizes,
         )
+
+
+def _over_sizes(spec: GemmSpec, target: Target, problem: ProblemShape, option: Option) -> Option:
+    """Return an option of a kernel of groups with its mean time over the distributions of their sizes."""
+    assert spec.problem.groups is not None
+    (m, n, k), (ctas_m, ctas_n, _) = option.candidate.cta, option.candidate.cluster
+    rows, columns = m * ctas_m, n * ctas_n
+    if option.candidate.swap or spec.schedule.swap:
+        rows, columns = columns, rows
+    clusters = option.ctas_per_sm * GPUS[target.name].sms // (ctas_m * ctas_n)
+    work = work_of_sizes(spec.problem.groups.value, (rows, columns, k), problem, clusters)
+    if not work:
+        return option
+    times = {name: option.estimate.busier(factor) for name, factor in work.items()}
+    mean = replace(option.estimate, us=fmean(times.values()))
+    return replace(option, estimate=mean, of_sizes=tuple(times.items()))
 
 
 def _filled(spec: GemmSpec, option: Option) -> GemmSpec:

@@ -82,10 +82,25 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Microseconds, and the bound that determines them."""
+    """Microseconds, and the bound that determines them.
+
+    Of device memory alone they would be `memory_us`; a norm with the exponent `sharpness` joins them with those of SMs.
+    """
 
     us: float
     bound: str
+    memory_us: float = 0.0
+    sharpness: float = 1.0
+
+    def busier(self, factor: float) -> float:
+        """Return the microseconds if SMs had `factor` times the work, and device memory as much as before.
+
+        >>> Estimate(6.0, "SMs").busier(1.5), Estimate(4.0, "device memory", 4.0).busier(2.0)
+        (9.0, 4.0)
+        """
+        memory_us = min(self.memory_us, self.us)
+        of_sms = (self.us**self.sharpness - memory_us**self.sharpness) ** (1 / self.sharpness)
+        return norm((factor * of_sms, memory_us), self.sharpness)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +143,8 @@ def estimate(work: Work, problem: ProblemShape, gpu: Gpu, constants: ModelConsta
     """Return the time of one launch."""
     counted = quantities(work, problem, gpu)
     busy, memory = busy_us(counted, constants), memory_us(counted, constants)
-    return Estimate(microseconds(counted, constants), "SMs" if busy >= memory else "device memory")
+    bound = "SMs" if busy >= memory else "device memory"
+    return Estimate(microseconds(counted, constants), bound, memory * work.overall, constants.sharpness)
 
 
 def quantities(work: Work, problem: ProblemShape, gpu: Gpu) -> TileQuantities:

@@ -211,7 +211,7 @@ def estimate(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu, constants: Wa
     busy, memory = busy_us(counted, constants), memory_us(counted, constants)
     parts = k_tile_parts(counted, constants)
     bound = max(parts, key=lambda name: parts[name]) if busy > memory else "device memory"
-    return Estimate(microseconds(counted, constants), bound)
+    return Estimate(microseconds(counted, constants), bound, memory * work.overall, constants.joined_sharpness)
 
 
 def quantities(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu) -> Quantities:

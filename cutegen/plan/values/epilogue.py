@@ -6,9 +6,11 @@ from collections import Counter
 from dataclasses import dataclass
 
 from cutegen.algebra import Layout
+from cutegen.contract.groups import Groups
 from cutegen.contract.launch import RESULT
 from cutegen.contract.pairs import Pairs
 from cutegen.contract.quantized import FactorsOfC
+from cutegen.contract.tensor_map import BOX_MULTIPLE_BYTES
 from cutegen.hardware import DType, StmatrixAtom
 from cutegen.hardware.units import WARP
 from cutegen.plan.values.copies import TileCopy, VectorCopy, load_element
@@ -192,6 +194,11 @@ class EpiloguePlan:
     def major_mode(self) -> int:
         """Index of the contiguous mode in (M, N)."""
         return ("m", "n").index(self.major)
+
+    def box_step(self, groups: Groups) -> int:
+        """Return the elements at whose multiples a box of C may begin, where groups begin at any; 1 for every row."""
+        along = groups.packs(("m", "n")) and groups.of == self.major
+        return max(1, BOX_MULTIPLE_BYTES // self.dtype.bytes) if along else 1
 
     @property
     def pieces(self) -> int:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from cutegen.algebra import Extents, TiledMma, modes, size
 from cutegen.contract.launch import LaunchContract
 from cutegen.contract.problem import ProblemShape
+from cutegen.contract.tensor_map import BOX_MULTIPLE_BYTES
 from cutegen.hardware import Issuer, MmaAtom, Target
 from cutegen.plan.kernel.accumulator import Accumulator
 from cutegen.plan.kernel.memory import MemoryMap
@@ -153,6 +154,11 @@ class PlannedGemm:
         groups, searched = self.scheduler.groups, self.scheduler.source.searched
         return searched and groups is not None and groups.of == "m" and self.tiled_mma.atom_layout.shape[0] > 1
 
+    @property
+    def k_vector(self) -> int:
+        """Elements of K at whose multiples boxes of a group's part begin: 16 bytes of a K-major operand, else 1."""
+        return vector_of_k(self.operands) if self.scheduler.cuts_k and self.scheduler.source.searched else 1
+
     def operand(self, name: str) -> OperandPath:
         """Return the path of the operand of a role. Raises KeyError if there is none."""
         for x in self.operands:
@@ -267,6 +273,11 @@ class PlannedGemm:
     def opcodes(self, step: Step) -> Counter[str]:
         """Return the instructions of each participating thread for a step on a whole k-tile; a warp's count once."""
         return step_opcodes(step, self.operands, self.mma, self.target)
+
+
+def vector_of_k(operands: Iterable[OperandPath]) -> int:
+    """Return the elements of K at whose multiples boxes begin, if any operand is K-major; else 1."""
+    return max((BOX_MULTIPLE_BYTES // x.dtype.bytes for x in operands if x.major_mode == 1), default=1)
 
 
 def step_opcodes(step: Step, operands: Iterable[OperandPath], mma: MmaPlan, target: Target) -> Counter[str]:

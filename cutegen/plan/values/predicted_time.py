@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cutegen.contract.distributions import Distribution
 from cutegen.hardware import GPUS, SM_RATES, Instruction, Target
 
 SHOWN_DIGITS = 3
@@ -13,11 +14,15 @@ AT_LEAST = "at least"
 
 @dataclass(frozen=True, slots=True)
 class PredictedTime:
-    """Microseconds of one launch on a target's reference GPU, and the word for them (`foretold`, or `AT_LEAST`)."""
+    """Microseconds of one launch on a target's reference GPU, and the word for them (`foretold`, or `AT_LEAST`).
+
+    With packed groups they are the mean of those `of_sizes`, the distributions of their rows.
+    """
 
     us: float
     how: str
     gpu: str
+    of_sizes: tuple[tuple[Distribution, float], ...] = ()
 
     def __str__(self) -> str:
         """Write it as a sentence has it.
@@ -29,6 +34,21 @@ class PredictedTime:
         """
         time = f"{AT_LEAST} {shown_us(self.us)}" if self.how == AT_LEAST else f"{shown_us(self.us)} {self.how}"
         return f"{time} on {self.gpu}"
+
+
+def sizes_line(time: PredictedTime) -> tuple[str, ...]:
+    """Return the sentence that says the times of sizes, and how much longer the worst takes than the best, if any.
+
+    >>> of_sizes = (Distribution.UNIFORM, 2.0), (Distribution.HOT, 4.0)
+    >>> print(*sizes_line(PredictedTime(3.0, "predicted", "", of_sizes)))
+    sizes of groups: uniform 2 us, hot 4 us; kernels are chosen by their mean; the worst takes 2.00 times the best
+    """
+    if not time.of_sizes:
+        return ()
+    listed = ", ".join(f"{each} {shown_us(us)}" for each, us in time.of_sizes)
+    found = [us for _, us in time.of_sizes]
+    worst = f"the worst takes {max(found) / min(found):.2f} times the best"
+    return (f"sizes of groups: {listed}; kernels are chosen by their mean; {worst}",)
 
 
 def shown_us(us: float) -> str:

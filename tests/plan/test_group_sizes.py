@@ -1,0 +1,108 @@
+"""Predicted times of groups of uneven sizes: the tiles of the busiest CTA, counted by the scheduler's value."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from statistics import fmean
+
+import numpy as np
+import pytest
+
+from cutegen.cli.main import main
+from cutegen.contract.distributions import Distribution
+from cutegen.contract.groups import Groups
+from cutegen.contract.problem import ProblemShape
+from cutegen.plan import GemmPlan, plan
+from cutegen.plan.search.group_sizes import busiest_k_tiles, work_of_sizes
+from cutegen.plan.search.tile_model import Estimate
+from cutegen.plan.values.predicted_time import sizes_line
+from cutegen.spec import Tile, load_spec
+
+PROBLEM = ProblemShape(8192, 4096, 2048, groups=16)
+
+
+@pytest.fixture(scope="module")
+def made() -> GemmPlan:
+    found = plan(load_spec("sm80_bf16_grouped"), "sm_80", PROBLEM)
+    assert isinstance(found, GemmPlan)
+    return found
+
+
+def times_of(planned: GemmPlan) -> dict[Distribution, float]:
+    return {} if planned.predicted_time is None else dict(planned.predicted_time.of_sizes)
+
+
+@pytest.mark.parametrize("name", list(Distribution))
+@pytest.mark.parametrize("ctas", [1, 7, 108])
+def test_the_busiest_cta_is_that_of_a_count_tile_by_tile(made: GemmPlan, name: Distribution, ctas: int) -> None:
+    sizes = name.sizes(PROBLEM.m, 16, seed=1)
+    (rows, columns), k_of_tile = made.launch.cta_tile, made.cta_tile[2]
+    tiles = sum(-(-size // rows) for size in sizes) * -(-PROBLEM.n // columns)
+    busiest = max(Counter(tile % ctas for tile in range(tiles)).values())
+    assert made.launch.groups is not None
+    found = busiest_k_tiles(made.launch.groups, (rows, columns, k_of_tile), PROBLEM, sizes, ctas)
+    assert found == busiest * -(-PROBLEM.k // k_of_tile)
+
+
+def test_parts_of_k_have_the_k_tiles_of_their_sizes(made: GemmPlan) -> None:
+    """Each group has four tiles of C, and an empty one multiplies a k-tile of zeros; three CTAs take turns."""
+    rows, columns = made.launch.cta_tile
+    sizes, k_of_tile = (65, 0, 640, 32), 32
+    work = np.repeat([3, 1, 20, 1], 4)
+    problem = ProblemShape(2 * rows, 2 * columns, sum(sizes), groups=4)
+    for ctas in (1, 3, 5, 16, 40):
+        found = busiest_k_tiles(Groups("k"), (rows, columns, k_of_tile), problem, sizes, ctas)
+        assert found == max(work[cta::ctas].sum() for cta in range(ctas))
+
+
+def test_the_plans_time_is_their_mean_and_a_line_says_the_worst(made: GemmPlan) -> None:
+    times = times_of(made)
+    assert made.predicted_time is not None
+    assert fmean(times.values()) == pytest.approx(made.predicted_time.us)
+    assert list(times) == list(Distribution)
+    (line,) = sizes_line(made.predicted_time)
+    assert line.endswith(f"the worst takes {max(times.values()) / min(times.values()):.2f} times the best")
+    assert line in " ".join(made.explain().split())
+
+
+def test_without_groups_or_a_problem_there_are_none(made: GemmPlan) -> None:
+    assert not work_of_sizes(Groups("m", "padded"), (64, 64, 32), ProblemShape(64, 64, 64, 8), 132)
+    dense = plan(load_spec("sm80_bf16_nn"), "sm_80", ProblemShape(512, 512, 512))
+    assert isinstance(dense, GemmPlan)
+    assert not times_of(dense)
+    alone = plan(load_spec("sm80_bf16_grouped"), "sm_80")
+    assert isinstance(alone, GemmPlan)
+    assert not times_of(alone)
+
+
+def test_programs_get_them(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["plan", "sm80_bf16_grouped", "--problem", "512,256,128", "--groups", "8", "--arch", "a100", "--json"]
+    assert main(words) == 0
+    assert list(json.loads(capsys.readouterr().out)["times_of_sizes_us"]) == list(Distribution)
+
+
+def test_the_tile_is_one_that_uneven_groups_fill() -> None:
+    """Groups of 256 rows fill tiles of 256; of uneven ones half have a few more, which take a second tile."""
+    problem = ProblemShape(4096, 16384, 5120, groups=16)
+    spec = load_spec("sm90_bf16_grouped")
+    chosen, widest = (
+        plan(each, "sm_90", problem)
+        for each in (spec, replace(spec, tile=Tile((128, 256, 64)), schedule=replace(spec.schedule, swap=True)))
+    )
+    assert isinstance(chosen, GemmPlan)
+    assert isinstance(widest, GemmPlan)
+    assert chosen.launch.cta_tile[0] < 256 == widest.launch.cta_tile[0]
+    of_chosen, of_widest = times_of(chosen), times_of(widest)
+    assert of_chosen[Distribution.ROUTED] < 0.95 * of_widest[Distribution.ROUTED]
+    assert of_widest[Distribution.UNIFORM] < of_chosen[Distribution.UNIFORM]
+    why = next(each.why for each in chosen.decisions if each.key == "tile.cta")
+    assert "on average over sizes of groups" in why
+
+
+def test_device_memory_moves_as_much_for_uneven_groups() -> None:
+    """Weights that take all of the time are read once, however many tiles there are; tiles cost when SMs limit."""
+    assert Estimate(10.0, "device memory", 10.0, 2.0).busier(2.0) == 10.0
+    assert Estimate(10.0, "SMs", 6.0, 2.0).busier(2.0) == pytest.approx((16.0**2 + 6.0**2) ** 0.5)
+    assert Estimate(10.0, "SMs").busier(2.0) == 20.0
