@@ -161,19 +161,19 @@ def persistent_holes(plan: GemmPlan) -> dict[str, str]:
     }
 
 
-def each_tile(plan: GemmPlan) -> dict[str, str]:
+def each_tile(plan: GemmPlan, tile: str = "tile") -> dict[str, str]:
     """Return the head and the begin of the loop over a role's tiles; two warpgroups may have every other one each."""
     step = "clusters" if plan.mma.shares_copies else "ctas"
     in_turn = plan.mma.role.alternates and not plan.scheduler.cuts_k  # else each looks at the other one's tiles too
     first, step = (f"first_tile + group * {step}", f"2 * {step}") if in_turn else ("first_tile", step)
-    return {"each_tile": _head(plan, first, step), "first_and_step": f"{first}, {step}"}
+    return {"each_tile": _head(plan, first, step, tile), "first_and_step": f"{first}, {step}"}
 
 
-def _head(plan: GemmPlan, first: str, step: str) -> str:
-    """Return the head of a loop over tiles; those that are searched end where no group has the next one."""
+def _head(plan: GemmPlan, first: str, step: str, tile: str = "tile") -> str:
+    """Return the head of a loop over numbers of tiles; searched ones end where no group has the next one."""
     if plan.scheduler.source.searched:
         return "while tile < tiles"
-    return f"for tile in cutlass.range({first}, tiles, {step}, unroll=1)"
+    return f"for {tile} in cutlass.range({first}, tiles, {step}, unroll=1)"
 
 
 def sum_holes(plan: GemmPlan) -> dict[str, object]:

@@ -57,6 +57,7 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         **pipeline_holes(plan),
         **persistent_holes(plan),
         **each_tile(plan),
+        "tiles_of_issuer": each_tile(plan, "tile" if _knows_tiles(plan) else "_")["each_tile"],
         **sum_holes(plan),
         **cluster_holes(plan),
         "sum_threads": "SUM_THREADS",

@@ -184,7 +184,7 @@ def test_every_pair_of_values_meets() -> None:
 
 
 def test_any_spec_gives_a_formatted_file(texts: list[str], tmp_path: Path) -> None:
-    """All roles go over the tiles of a CTA, and not every one uses their numbers (B007)."""
+    """Ruff's rules hold that are named here; a layout may make a line long (E501)."""
     for number, text in enumerate(texts):
         (tmp_path / f"kernel_{number}.py").write_text(text)
     ruff = [sys.executable, "-m", "ruff"]
@@ -196,7 +196,7 @@ def test_any_spec_gives_a_formatted_file(texts: list[str], tmp_path: Path) -> No
     )
     assert formatted.returncode == 0, formatted.stdout + formatted.stderr
     linted = subprocess.run(
-        [*ruff, "check", "--select", "E,F,W,B,SIM", "--ignore", "B007,E501", "--isolated", tmp_path],
+        [*ruff, "check", "--select", "E,F,W,B,SIM", "--ignore", "E501", "--isolated", tmp_path],
         capture_output=True,
         text=True,
         check=False,
