@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cutegen.cli import plan as plan_verb
+from cutegen.cli import options
 from cutegen.contract.problem import MAX_EXTENT
 from cutegen.spec import shipped_specs
 from tests.cli.commands import Cli
@@ -264,7 +264,7 @@ def test_a_defect_says_so_and_keeps_its_traceback(cli: Cli, monkeypatch: pytest.
     def broken(name: str) -> None:
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr(plan_verb, "named_spec", broken)
+    monkeypatch.setattr(options, "named_spec", broken)
     outcome = cli("plan sm80_hgemm_tn")
     assert outcome.code == 70
     assert "Traceback" in outcome.err

@@ -12,7 +12,7 @@ from cutegen.plan import plan as plan_by_model
 from cutegen.show.canvas.colors import CONFLICT, MARK, bank_color
 from cutegen.show.canvas.svg import to_svg
 from cutegen.show.canvas.threads import warp_color
-from cutegen.show.parts import epilogue, layout, mma, s2r
+from cutegen.show.parts import epilogue, layout, mma, overview, s2r
 from cutegen.show.parts.mma import operand
 from cutegen.show.parts.tile import Tile, tile_picture
 from cutegen.show.parts.vector_copies import copy_grid
@@ -222,3 +222,11 @@ def test_a_large_layout_is_cut_and_says_so() -> None:
 def test_the_mma_picture_says_who_has_the_atoms(name: str, said: str) -> None:
     """8 warps of 256 threads, each with a multiply-add of its own, are not 16x16 warps."""
     assert f"{said} along M, N, K" in to_svg(mma.picture(plan_of(name), 0), name)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("sm80_hgemm_tn", "compute 128x128, K"), ("pairs", "compute 128x128 sums, 128x64 of C, K")]
+)
+def test_with_pairs_of_columns_the_overview_tells_sums_from_c(name: str, said: str) -> None:
+    lines = overview.view(plan_of(name), 0, ProblemShape(256, 256, 256)).lines
+    assert any(said in line for line in lines)

@@ -7,6 +7,7 @@ from typing import Any
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan
 from cutegen.plan.explain import ways
+from cutegen.show.parts.tile import tile_of_c
 from cutegen.show.view import View, section
 from cutegen.support.words import extents, plural
 
@@ -18,7 +19,7 @@ def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool
     conflicts = [f"{key} {ways(found[key].ways)}" for key in plan.shared_accesses if key in found]
     ctas = plan.predictions.occupancy.ctas_per_sm
     fares = [
-        ("CTA", f"{plan.threads} threads compute {extents(plan.cta_tile[:2])}, K in steps of {plan.cta_tile[2]}"),
+        ("CTA", f"{plan.threads} threads compute {_computed(plan)}, K in steps of {plan.cta_tile[2]}"),
         ("shared memory", f"{plan.smem_bytes:,} of {plan.target.smem_per_cta_bytes:,} bytes"),
         ("occupancy", f"{plural(ctas, 'CTA')} per SM"),
         ("bank conflicts", ", ".join(conflicts)),
@@ -37,6 +38,12 @@ def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool
         "ways": {key: found[key].ways for key in plan.shared_accesses if key in found},
     }
     return View((section(title, decided), section("Predictions", fares), more), table)
+
+
+def _computed(plan: GemmPlan) -> str:
+    """Return the extents of the tile; with pairs of columns those of the sums, and of C, which has half as many."""
+    sums, stored = extents(plan.cta_tile[:2]), extents(tile_of_c(plan))
+    return sums if sums == stored else f"{sums} sums, {stored} of C"
 
 
 def page(plan: GemmPlan) -> dict[str, Any]:
