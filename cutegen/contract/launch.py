@@ -521,5 +521,7 @@ def _exchanged(name: str) -> str:
 def _exchanged_tensor(tensor: TensorContract) -> TensorContract:
     """Return a tensor with A and B, and so M and N, swapped; the modes of a matrix keep their order."""
     major, modes = _exchanged(tensor.major), tuple(map(_exchanged, tensor.modes))
-    in_order = modes[::-1] if set(tensor.modes) <= {"m", "n", PAIR} else modes
-    return replace(tensor, name=_exchanged(tensor.name), major=major, modes=in_order)
+    if not set(tensor.modes) <= {"m", "n", PAIR}:
+        return replace(tensor, name=_exchanged(tensor.name), major=major, modes=modes)
+    block = None if tensor.block is None else tensor.block[::-1]
+    return replace(tensor, name=_exchanged(tensor.name), major=major, modes=modes[::-1], block=block)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any, NamedTuple
 
-from cutegen.contract.quantized import QUANTIZED_BLOCK, FactorsOfC
+from cutegen.contract.quantized import QUANTIZED_BLOCK, FactorsOfC, leading_stride_of_factors
 from cutegen.dispatch.placement import Placement, as_matrices
 from cutegen.dispatch.request import Matrix
 from cutegen.dispatch.shapes import Multiplied, Shape
@@ -21,7 +21,6 @@ from cutegen.errors import OperandError, RequestError
 from cutegen.hardware import dtype as element_type
 from cutegen.run.call.operands import Form, compact_strides
 from cutegen.support.literals import literal
-from cutegen.support.words import round_up
 
 QUANTIZED: Mapping[str, FactorsOfC] = {"e4m3": "f32", "e4m3_ue8m0": "ue8m0"}
 """Results that a call can ask for, and how their factors are rounded."""
@@ -29,8 +28,6 @@ ELEMENT = "e4m3"
 LEAST_OF_QUANTIZED = "sm_90"
 """The target whose kernels quantize."""
 _OPERANDS = frozenset({"f16", "bf16", "e4m3", "e5m2"})
-_VECTOR = 4
-"""Elements of f32 in the 16 bytes of which leading strides are multiples."""
 
 
 class Strided(NamedTuple):
@@ -88,7 +85,7 @@ def new_factors(problem: Multiplied, *, of_groups: bool = False) -> Strided:
     """
     *rows, blocks = factors_shape(problem)
     apart, along = (rows[:-1], rows[-1:]) if of_groups else ([], rows)
-    stride = round_up(max(1, prod(along)), _VECTOR)
+    stride = leading_stride_of_factors(prod(along))
     of_matrices = (blocks * stride * step for step in compact_strides(tuple(apart)))
     strides = (*of_matrices, *compact_strides(tuple(along)), stride)
     return Strided((*rows, blocks), strides, prod(apart) * blocks * stride)

@@ -119,8 +119,12 @@ def predict_wavefronts(
     if split_k is not None and split_k.clustered > 1:
         lines = split_k.sums_bytes(cta_tile) // LINE_BYTES
         found[AccessKey.CLUSTER_WRITE] = found[AccessKey.CLUSTER_READ] = Wavefronts(lines, lines)
+    quantization = epilogue.fusion.quantization
+    beside = 0 if quantization is None else quantization.largest_stores(epilogue.fusion.tile_of_c(cta_tile[:2]))
+    if beside:
+        found[AccessKey.EPILOGUE_WRITE] = Wavefronts(beside, beside)
     if epilogue.smem is not None:
-        found[AccessKey.EPILOGUE_WRITE] = epilogue.smem.chosen.write.times(epilogue.pieces)
+        found[AccessKey.EPILOGUE_WRITE] = epilogue.smem.chosen.write.times(epilogue.pieces).plus(beside)
         found[AccessKey.EPILOGUE_READ] = epilogue.smem.chosen.read.times(epilogue.pieces)
     return found
 

@@ -18,12 +18,12 @@ from cutegen.hardware import LdmatrixAtom, MmaAtom, StmatrixAtom, ldmatrix_trace
 from cutegen.hardware.factor_atoms import ATOM_ROWS, ATOM_WORDS, COLUMN_ROWS
 from cutegen.hardware.tcgen05_atoms import COLUMNS
 from cutegen.hardware.tcgen05_loads import columns_of_sums, places_of_sums
-from cutegen.hardware.units import BULK_ALIGN_BYTES, REGISTER_BITS, WARP, WARPGROUP
+from cutegen.hardware.units import BANK_BYTES, BULK_ALIGN_BYTES, REGISTER_BITS, WARP, WARPGROUP
 from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.geometry import Coordinates, along_and_across, fragment_loads, over_tile, vectors
 from cutegen.plan.kernel.accumulator import Accumulator, Home
 from cutegen.plan.kernel.handshakes import prove_handshakes
-from cutegen.plan.kernel.memory import BARRIERS, SLICES, Phase
+from cutegen.plan.kernel.memory import BARRIERS, LARGEST, SLICES, Phase
 from cutegen.plan.kernel.pipeline import AB, C_STORE, MBARRIER_BYTES, Scope, mbarriers_bytes
 from cutegen.plan.kernel.scheduler import SUM_VECTOR_ELEMS, TileOrder, WorkTile
 from cutegen.plan.operands.factor_atoms import WORDS_OF_ROWS
@@ -257,7 +257,7 @@ def _prove_factors(operand: OperandPath, mma: MmaPlan, members: int) -> None:
         return
     (rows, of_k), extent = operand.block, mma.cta_tile[ROWS.index(operand.operand)]
     promotion, accumulator = mma.accumulator.promotion, mma.accumulator
-    of_block = promotion is not None and promotion.k == of_k == mma.cta_tile[2]
+    of_block = promotion is not None and promotion.k == of_k and of_k % mma.cta_tile[2] == 0
     _demand(of_block, f"{key} scales sums of another K than that of a block")
     held = offsets_2d(accumulator.layout)  # [thread, sum]
     along = held % accumulator.tile[0] if operand.operand == "A" else held // accumulator.tile[0]
@@ -430,24 +430,45 @@ def _prove_parts(parts: EpilogueParts, epilogue: EpiloguePlan, accumulator: Accu
     """Prove that each part is written where its layout has it."""
     held = prove_sub_tiles(parts, accumulator, epilogue.fusion.pairs)
     if epilogue.fusion.quantization is not None:
-        _prove_quantization(epilogue.fusion.quantization, parts.tile, held)
+        _prove_quantization(epilogue.fusion.quantization, parts, accumulator, held)
     if epilogue.smem is not None and parts.stmatrix is not None:
         _prove_stmatrix(parts.stmatrix, epilogue.smem, parts.tile, held)
 
 
-def _prove_quantization(quantization: Quantization, tile: tuple[int, int], held: Coordinates) -> None:
-    """Prove that all values of a row that share a factor are in the lanes that find their largest magnitude."""
-    block = quantization.factors.block
-    rows, columns = held % tile[0], held // tile[0]  # [thread, value]
-    of_values, first = offsets(quantization.of_values), offsets(quantization.first)
-    whole = block == (1, tile[1]) and len(of_values) == held.shape[1]
-    _demand(whole, "a part of C is not as wide as the blocks that it is quantized by")
-    _demand(bool((rows == rows[:, first][:, of_values]).all()), "values of different rows have one factor")
-    together = rows.reshape(-1, quantization.lanes, held.shape[1])
-    _demand(bool((together == together[:, :1]).all()), "lanes that share a factor have different rows")
-    for row in range(len(first)):
-        met = np.sort(columns[:, of_values == row].reshape(len(together), -1))
-        _demand(bool((met == np.arange(tile[1])).all()), "a block of C has values that its factor does not know")
+def _prove_quantization(
+    quantization: Quantization, parts: EpilogueParts, accumulator: Accumulator, held: Coordinates
+) -> None:
+    """Prove that all values that share a factor are in the lanes, and the warps, that find their largest magnitude."""
+    rows, columns = held % parts.tile[0], held // parts.tile[0]  # [thread, value]
+    line, along = (columns, rows) if quantization.of_rows else (rows, columns)
+    of_values, first = (offsets(layout) for layout in quantization.lines(parts.tile[1]))
+    alike = len(of_values) == held.shape[1] and bool((line == line[:, first][:, of_values]).all())
+    _demand(alike, "values of different lines have one factor")
+    distances, lanes, warps = offsets(quantization.lanes), np.arange(WARP), len(held) // WARP
+    together = lanes[(lanes & distances.max()) == 0][:, None] + distances + WARP * np.arange(warps)[:, None, None]
+    of_lanes = line[together]  # [warp, first lane, lane, value]
+    _demand(bool((of_lanes == of_lanes[:, :, :1]).all()), "lanes that share a factor have different lines")
+    extent = parts.tile[0] // warps if quantization.of_rows else parts.tile[1]
+    own = np.arange(extent) + (extent * np.arange(warps)[:, None, None] if quantization.of_rows else 0)
+    met = (np.sort(along[together][..., of_values == x].reshape(*together.shape[:2], -1)) for x in range(len(first)))
+    known = all(each.shape[-1] == extent and bool((each == own).all()) for each in met)
+    whole = _has_whole_blocks(quantization, parts, accumulator) if quantization.of_rows else True
+    _demand(known and whole, "a block of C has values that its factor does not know")
+    block = (quantization.warps * extent, 1) if quantization.of_rows else (1, extent)
+    _demand(quantization.block == block, "a block of C is not what its warps, or a part, have of a line")
+
+
+def _has_whole_blocks(quantization: Quantization, parts: EpilogueParts, accumulator: Accumulator) -> bool:
+    """Return whether each CTA that stores parts of a tile has all rows of its blocks."""
+    rows = parts.of_tile * parts.tile[1] // accumulator.tile[1]  # of parts, in C's tile
+    down = rows * parts.columns // parts.count  # warpgroups along M
+    for share in np.split(np.arange(parts.count), parts.ctas):
+        for column in range(parts.columns):
+            mine = share[share % parts.columns == column] // parts.columns
+            blocks = (mine[:, None] * down + np.arange(down)) * parts.tile[0] // quantization.block[0]
+            if (np.unique(blocks, return_counts=True)[1] * parts.tile[0] != quantization.block[0]).any():
+                return False
+    return parts.sharers == 1
 
 
 def prove_sub_tiles(parts: EpilogueParts, accumulator: Accumulator, pairs: Pairs | None = None) -> Coordinates:
@@ -652,6 +673,12 @@ def _in_memory(plan: GemmPlan) -> dict[str, tuple[int, int, set[Phase]]]:
         found[RESULT] = (c.bytes, _alignment(store) if store else 1, {Phase.STORE})
     if split is not None and split.clustered > 1:
         found[SLICES] = (split.sums_bytes(plan.cta_tile), ROW_BYTES, {Phase.SLICES})
+    if (quantization := plan.epilogue.fusion.quantization) is not None and quantization.of_rows:
+        assert plan.epilogue.parts is not None
+        rows_of_warp = plan.epilogue.parts.tile[0] * WARP // WARPGROUP
+        rows, columns = plan.epilogue.fusion.tile_of_c(plan.cta_tile[:2])
+        of_warps = plan.mma.threads // plan.mma.tiled_mma.threads * rows // rows_of_warp * columns
+        found[LARGEST] = (of_warps * quantization.factors.dtype.bytes, BANK_BYTES, {Phase.STORE})
     if barriers := _barriers(plan):
         found[BARRIERS] = (barriers * MBARRIER_BYTES, MBARRIER_BYTES, set(Phase))
     return found

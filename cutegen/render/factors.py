@@ -21,7 +21,7 @@ class FactorHoles:
 
     `places` is the call that finds those of a thread's sums. A stage `holds` words or factors. The box of factors of a
     tile of C begins at the block `first` of the matrix `batch`. Along K a k-tile has `k_elems`; boxes begin at
-    multiples of `k_step`, and have the k-tile's own at `column`.
+    multiples of `k_step`, and have the k-tile's own at `column`; a block may have several `k_tiles`.
     """
 
     name: str
@@ -36,12 +36,15 @@ class FactorHoles:
     batch: str
     k_elems: int
     k_step: int
+    k_tiles: int
     column: str
     holds: str
 
     def of_k_tile(self, number: str) -> str:
         """Return where the box of the k-tile `number` begins along K."""
-        return _rounded(number, self.k_step) if self.k_elems == 1 else f"{number} * {self.k_elems}"
+        if self.k_elems > 1:
+            return f"{number} * {self.k_elems}"
+        return _rounded(_block_of(number, self.k_tiles), self.k_step)
 
 
 def scales(plan: GemmPlan) -> bool:
@@ -71,7 +74,13 @@ def factor_holes(plan: GemmPlan) -> dict[str, Any]:
     return {
         "number_of_k_tile": "each" if counted else "_",
         "factors": [
-            _holes(x, batches[x.name], _members(plan, x), packed=bool(begin_of(plan, plan.launch.tensor(x.name))))
+            _holes(
+                x,
+                batches[x.name],
+                _members(plan, x),
+                k_tiles=x.block[1] // plan.cta_tile[2],
+                packed=bool(begin_of(plan, plan.launch.tensor(x.name))),
+            )
             for x in factors_of(plan)
         ],
         "thread_of_tile": thread,
@@ -118,7 +127,7 @@ def factors_of(plan: GemmPlan) -> tuple[OperandPath, ...]:
     return tuple(x for x in plan.operands if not x.is_multiplied)
 
 
-def _holes(x: OperandPath, batch: str, members: int, *, packed: bool) -> FactorHoles:
+def _holes(x: OperandPath, batch: str, members: int, *, k_tiles: int, packed: bool) -> FactorHoles:
     mode, (rows, of_k), number = x.modes[0], x.block, "mn".index(x.modes[0])
     begin = f"tile_{mode} * CTA_{mode.upper()}" if members == 1 else f"tile_{mode} * (CTA_{mode.upper()} // 2)"
     first = f"begin + {begin}" if packed else begin if rows == 1 else f"{begin} // {rows}"
@@ -144,8 +153,14 @@ def _holes(x: OperandPath, batch: str, members: int, *, packed: bool) -> FactorH
         else f"words of {rows} rows by 4 factors",
         k_elems=1 if x.block_elems == 1 else x.tile[1],
         k_step=along_k,
-        column=_rest("first_k_tile + each", along_k),
+        k_tiles=k_tiles,
+        column=_rest(_block_of("first_k_tile + each", k_tiles), along_k),
     )
+
+
+def _block_of(k_tile: str, k_tiles: int) -> str:
+    """Return the number of the block of K that a k-tile is of."""
+    return k_tile if k_tiles == 1 else f"{_term(k_tile)} // {k_tiles}"
 
 
 def _rounded(first: str, step: int) -> str:

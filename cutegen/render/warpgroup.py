@@ -183,7 +183,10 @@ def _multiply_parts(plan: GemmPlan) -> tuple[str, ...]:
         f"functions/wgmma.py.j2#{release}",
     )
     if scales(plan):
-        return (*multiply, *scaling_parts(plan), f"mainloops/scaling_{'waves' if in_waves else 'each'}.py.j2")
+        if in_waves:
+            return (*multiply, *scaling_parts(plan), "mainloops/scaling_waves.py.j2")
+        way = "each" if promotion is None or promotion.k == plan.cta_tile[2] else "some"
+        return (*multiply, *scaling_parts(plan), "mainloops/scaled_sums.py.j2", f"mainloops/scaling_{way}.py.j2")
     if promotion is not None:
         way = "each" if promotion.k == plan.cta_tile[2] else "some"
         return (*multiply, *rest, f"mainloops/promoting_{'two_sets' if two_sets else way}.py.j2")
@@ -220,7 +223,7 @@ def stored_parts(plan: GemmPlan) -> tuple[str, ...]:
     at_once, stmatrix = _parts(plan).at_once, plan.epilogue.stmatrix is not None
     beside = tensors_beside(plan, (tensor_holes(x) for x in plan.launch.tensors))
     through_f32 = epilogue.goes_through_f32(plan)
-    quantized = plan.epilogue.fusion.quantization is not None
+    quantized = (quantization := plan.epilogue.fusion.quantization) is not None
     values = (
         ("pairs" if _has_pairs(plan) else "chain")
         if steps or quantized
@@ -234,7 +237,9 @@ def stored_parts(plan: GemmPlan) -> tuple[str, ...]:
         "epilogues/pinned_parts" if _pins_parts(plan) else "epilogues/free_parts": True,
         f"epilogues/{_places(plan)}": True,
         "epilogues/pairs_of_columns": _has_pairs(plan),
+        "epilogues/part_operands": True,
         f"epilogues/part_{values}": True,
+        "epilogues/part_values": values in ("pairs", "chain") and not (quantization and quantization.of_rows),
         "epilogues/source_behind_beta": bool(steps) and plan.epilogue.fusion.source_behind_beta,
         "epilogues/slices_of_threads": bool(beside) or not stmatrix,
         "epilogues/part_coordinates": bool(beside) or quantized,

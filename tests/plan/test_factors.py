@@ -44,7 +44,12 @@ def test_no_tile_meets_more_blocks_than_its_factors_have_room_for(rows: int, blo
         ({"element": "f16"}, r"problem.scale_a: found factors of blocks of f16 operands.*expected 8-bit floats"),
         ({"mma": Mma(promote_k=256)}, r"mma.promote_k: found 256 with blocks of K = 128; expected 128"),
         ({"mma": Mma(promote_k=0)}, r"mma.promote_k: found 0 with blocks"),
-        ({"tile": Tile((128, 128, 64))}, r"tile.cta: found 128x128x64: K = 64; expected K = 128.*\[128, 128, 128\]"),
+        ({"tile": Tile((128, 128, 256))}, r"tile.cta: found .*: K = 256; expected a divisor of 128.*\[128, 128, 128\]"),
+        ({"tile": Tile((128, 128, 96))}, r"tile.cta: found .*: K = 96; expected a divisor of 128, the K of a block"),
+        (
+            {"tile": Tile((128, 128, 64)), "schedule": Schedule(split_k=2)},
+            r"tile.cta: found .*K = 64, with slices of K, which end between k-tiles; expected K = 128, that of a block",
+        ),
         ({"a": Factors((32, 128))}, r"problem.scale_a.block: found 32x128: 32 rows; expected 1 or a multiple of 64"),
         ({"b": Factors((4, 128))}, r"problem.scale_b.block: found 4x128: 4 rows; expected 1 or a multiple of 8"),
     ],

@@ -1,6 +1,7 @@
 """Random kernels with factors of blocks, against float64: recipes, tiles, schedules, groups, epilogues, results.
 
-`python -m tests.run.scaled_cases --count 150` tries the full sample, and prints each case that is wrong.
+`python -m tests.run.scaled_cases --count 150` tries the full sample, and prints each case that is wrong. `make fuzz`
+has more: its kind `scaled`.
 """
 
 from __future__ import annotations
@@ -61,9 +62,9 @@ EPILOGUES = (
 )
 
 
-def drawn(seed: int) -> tuple[GemmSpec, random.Random]:
+def drawn(seed: int | random.Random) -> tuple[GemmSpec, random.Random]:
     """Return the spec of a seed that the rules accept, and the numbers that follow."""
-    rng = random.Random(seed)
+    rng = seed if isinstance(seed, random.Random) else random.Random(seed)
     while True:
         spec = _spec(rng)
         try:
@@ -79,6 +80,7 @@ def _spec(rng: random.Random) -> GemmSpec:
     epilogue, quantized = rng.choice(EPILOGUES), rng.random() < 0.3
     grouped = rng.random() < 0.3
     n = rng.choice((32, 64, 96, 128, 192, 256))
+    schedule = Schedule(swap=True) if quantized and rng.random() < 0.4 else rng.choice(SCHEDULES)
     if quantized:
         epilogue = replace(epilogue, quantize=Quantized("e4m3", rng.choice(("f32", "ue8m0"))))
     c = "e4m3" if quantized else rng.choice(("bf16", "f16", "f32"))
@@ -94,16 +96,20 @@ def _spec(rng: random.Random) -> GemmSpec:
             scale_b=Factors((BLOCK if epilogue.pairs is not None else rows_b, BLOCK), major=major),
             groups=Grouped("m", rng.choice(("packed", "padded"))) if grouped else None,
         ),
-        tile=Tile((rng.choice((64, 128)), n, BLOCK)),
+        tile=Tile((rng.choice((64, 128, 128, 256)), n, rng.choice((BLOCK, BLOCK, BLOCK, 64)))),
         epilogue=epilogue,
-        schedule=Schedule() if grouped else rng.choice(SCHEDULES),
+        schedule=schedule if not grouped or schedule.swap else Schedule(),
         name="scaled_case",
     )
 
 
 def failure(seed: int, kernels: Cache) -> str:
     """Return what is wrong with the kernel of a seed, "" if nothing is."""
-    spec, rng = drawn(seed)
+    return failure_of(*drawn(seed), kernels)
+
+
+def failure_of(spec: GemmSpec, rng: random.Random, kernels: Cache) -> str:
+    """Return what is wrong with a spec's kernel in a launch that is drawn, "" if nothing is."""
     planned = plan(spec, ARCH)
     assert isinstance(planned, GemmPlan)
     try:

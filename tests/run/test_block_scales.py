@@ -31,7 +31,7 @@ class Setting:
     """A recipe, rows of a block of A x rows of a block of B, and what else a spec says."""
 
     rows: tuple[int, int]
-    tile: tuple[int, int] | None = None
+    tile: tuple[int, ...] | None = None
     c: str = "f32"
     majors: tuple[str | None, str | None] = (None, None)
     schedule: Schedule = field(default_factory=Schedule)
@@ -51,7 +51,7 @@ class Setting:
         return GemmSpec(
             family="sm90",
             problem=problem,
-            tile=Tile(self.tile and (*self.tile, K)),
+            tile=Tile(self.tile and (*self.tile, K)[:3]),  # type: ignore[arg-type]
             mma=self.mma,
             schedule=self.schedule,
             epilogue=self.epilogue,
@@ -89,6 +89,8 @@ OTHERS = (
     Setting((ROWS, BLOCKS), schedule=Schedule(split_k=2, reduction="cluster")),
     Setting((ROWS, BLOCKS), (64, 32), schedule=Schedule(swap=True)),
     Setting((BLOCKS, ROWS), schedule=Schedule(swap=True, programmatic=True)),
+    Setting((ROWS, BLOCKS), (128, 128, 64)),  # a block is of two k-tiles
+    Setting((ROWS, ROWS), (64, 96, 32), majors=("k", "k"), schedule=Schedule(swap=True)),
 )
 EPILOGUES = (
     Setting((ROWS, BLOCKS), c="bf16", epilogue=Epilogue(ops=("bias_n", "silu"))),
@@ -236,6 +238,21 @@ def test_a_wrong_scaling_is_noticed(mistake: str, kernels: Cache) -> None:
     # A race needs more k-tiles than there are stages.
     calls = ((64, 200, 272),) if mistake in AT_ONCE else ((200, 304, 528), (129, 128, 144))
     assert any(failure(planned, kernel, *call) for call in calls)
+
+
+@pytest.mark.dsl
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("each % PROMOTE_TILES != 0", "False"),
+        ("if each % PROMOTE_TILES == PROMOTE_TILES - 1 or each == k_tiles - 1:", "if each >= 0:"),
+        ("== PROMOTE_TILES - 1 or each == k_tiles - 1", "== PROMOTE_TILES - 1"),
+    ],
+)
+def test_a_block_of_two_k_tiles_that_is_scaled_otherwise_is_noticed(right: str, wrong: str, kernels: Cache) -> None:
+    planned, kernel = made(Setting((ROWS, BLOCKS), (128, 128, 64)), kernels, replaced(right, wrong))
+    assert any(failure(planned, kernel, *call) for call in CALLS)
 
 
 @pytest.mark.dsl

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import RequestError
+from cutegen.plan import GemmPlan, plan
 from cutegen.plan.geometry import vectors
 from cutegen.plan.values.copies import VectorCopy
 from cutegen.show.follow import Element, OperandElementPath, ResultElementPath, follow
 from cutegen.show.follow.locations import VectorStep
 from cutegen.show.parts import element
+from cutegen.spec import Epilogue, GemmSpec, Operand, Problem, Quantized, Schedule, Tile
 from tests.seeding import new_generator
 from tests.show.cases import plan_of
 
@@ -72,6 +75,36 @@ def test_requests_end_at_the_edges(which: str, problem: ProblemShape, sectors: i
     assert isinstance(copy, VectorCopy)
     assert step.warp_sectors == sectors_counted(way, step, copy, tile)
     assert sectors in (None, step.warp_sectors)
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_quantized_element_leads_to_its_factor(swapped: bool) -> None:
+    """Rows r and columns 2 c, 2 c + 1 of each eight are in lane 4 (r % 8) + c (PTX ISA, "wgmma" register fragments)."""
+    operand = Operand("e4m3", "k")
+    spec = GemmSpec(
+        family="sm90",
+        problem=Problem(a=operand, b=operand, c=Operand("e4m3", "n")),
+        tile=Tile((128, 16, 128) if swapped else (128, 128, 128)),
+        epilogue=Epilogue(quantize=Quantized("e4m3")),
+        schedule=Schedule(swap=swapped),
+    )
+    planned, problem = plan(spec, "sm_90a"), ProblemShape(70, 200, 128)
+    assert isinstance(planned, GemmPlan)
+    way = follow(planned, Element("c", (69, 150)), problem)
+    assert isinstance(way, ResultElementPath)
+    factor = way.factor
+    assert factor is not None
+    assert (factor.coordinate, factor.columns, factor.offset_elems) == ((69, 1), range(128, 200), 72 + 69)
+    if swapped:  # a row of C is a column of the tile, 69 % 16 = 5: in one of four lanes, of all warps
+        assert factor.threads == tuple(range(2, 256, 4))
+        assert np.diff(factor.shared).tolist() == [16 * 4] * 7
+    else:  # row 5 of the second warpgroup
+        assert factor.threads == tuple(range(128 + 20, 128 + 24))
+        assert factor.shared == ()
+    assert factor.stored_by == factor.threads[0]
+    assert way.held.thread in factor.threads
+    (section,) = element.view(planned, Element("c", (69, 150)), problem).blocks
+    assert any("divided by the factor of row 69, columns 128 to 199 of C" in line for line in section)
 
 
 def test_both_sums_of_a_pair_are_in_one_thread_as_wgmma_has_them() -> None:

@@ -1,47 +1,43 @@
 """Rule for a quantized C: 8-bit floats with a factor for each 128 columns of a row, written by the same kernel.
 
-A warpgroup stores C in parts, and a part of 128 columns has whole blocks: the largest magnitude of a row is found among
-the values of four lanes, by two shuffles, before anything is rounded.
+A warpgroup stores C in parts. If a part of 128 columns has whole blocks, the largest magnitude of a row is found among
+the values of four lanes, by two shuffles, before anything is rounded. In the swapped product columns of C are rows of
+the tile, and a block is in eight warps: all parts of a tile are computed first, and the warps' largest magnitudes meet
+in shared memory.
 """
 
 from __future__ import annotations
 
-from cutegen.algebra import Extents, Layout
+from cutegen.algebra import Extents, size
 from cutegen.contract.launch import RESULT_FACTORS
 from cutegen.contract.quantized import QUANTIZED_BLOCK
 from cutegen.hardware import dtype
-from cutegen.plan.epilogue.pairs import MATRIX_COLUMNS, tile_of_c
+from cutegen.plan.epilogue.pairs import tile_of_c
 from cutegen.plan.values.decision import Choice, Decision, Rejected
-from cutegen.plan.values.epilogue import EpilogueTensor, Quantization
+from cutegen.plan.values.epilogue import EpilogueTensor, Fusion, Quantization
+from cutegen.plan.values.gemm_plan import MmaPlan
 from cutegen.spec import GemmSpec
 from cutegen.support.words import extents, round_up
 
 KEY = "epilogue.quantize"
-LANES = 4
-"""Lanes that have the sums of a row of an instruction, two columns of each eight."""
-ROWS = 2
-"""Rows of a thread's sums of an instruction, r and r + 8."""
 
 
 def choose_quantization(spec: GemmSpec) -> Choice[Quantization] | None:
     """Return which of a thread's values share a factor, if C is quantized."""
     if (asked := spec.epilogue.quantize) is None:
         return None
-    element = dtype("f32")
+    element, of_rows = dtype("f32"), spec.problem.c.major == "m"  # of the kernel's C
+    block, major = (QUANTIZED_BLOCK[::-1], "n") if of_rows else (QUANTIZED_BLOCK, "m")
+    modes = spec.modes("c")
     factors = EpilogueTensor(
-        RESULT_FACTORS, element, spec.modes("c"), "m", element.bytes, RESULT_FACTORS, block=QUANTIZED_BLOCK
+        RESULT_FACTORS, element, modes, modes["mn".index(major)], element.bytes, RESULT_FACTORS, block=block
     )
-    steps = QUANTIZED_BLOCK[1] // MATRIX_COLUMNS
-    quantization = Quantization(
-        factors=factors,
-        scale=asked.scale,
-        lanes=LANES,
-        of_values=Layout((2, ROWS, steps), (0, 1, 0)),
-        first=Layout((ROWS,), (2,)),
-    )
+    quantization = Quantization(factors, asked.scale)
+    lanes = f"the largest magnitude of a {'column' if of_rows else 'row'} is that of {size(quantization.lanes)} lanes"
     why = (
-        f"a part of {QUANTIZED_BLOCK[1]} columns has whole blocks: the largest magnitude of a row is that of {LANES} "
-        "lanes, found before values are rounded"
+        f"{lanes} of {quantization.warps} warps, which meet in shared memory before values are rounded"
+        if of_rows
+        else f"a part of {QUANTIZED_BLOCK[1]} columns has whole blocks: {lanes}, found before values are rounded"
     )
     rejected = (Rejected("in another kernel", "it would read all of C again"),)
     chosen = f"{asked.dtype}, a factor for {extents(QUANTIZED_BLOCK)} of C, {asked.scale}"
@@ -59,13 +55,6 @@ def check_quantized(spec: GemmSpec) -> None:
             expected='"n": each row has a factor for 128 columns',
             fix='major = "n"',
         )
-    if spec.schedule.swap:
-        raise spec.error(
-            KEY,
-            found="a quantized C with schedule.swap",
-            expected="columns of C as columns of the instruction: as rows, those of a block are in several warps",
-            fix="leave schedule.swap out",
-        )
     if (grouped := spec.problem.groups) is not None and (grouped.of, grouped.layout) == ("n", "packed"):
         raise spec.error(
             KEY,
@@ -82,18 +71,44 @@ def check_quantized(spec: GemmSpec) -> None:
         )
 
 
-def check_columns(spec: GemmSpec, cta_tile: Extents, warpgroups: Extents) -> None:
-    """Raise SpecError for a tile of which a warpgroup does not have whole blocks."""
+def check_blocks(spec: GemmSpec, cta_tile: Extents, warpgroups: Extents) -> None:
+    """Raise SpecError for a tile without whole blocks: of a warpgroup, or of the tile if they are in its rows."""
     if spec.epilogue.quantize is None:
         return
-    columns, block = tile_of_c(spec, cta_tile)[1], QUANTIZED_BLOCK[1]
-    if columns % (block * warpgroups[1]) == 0:
+    mode = 0 if spec.problem.c.major == "m" else 1
+    columns, block = tile_of_c(spec, cta_tile)[mode], QUANTIZED_BLOCK[1]
+    groups = warpgroups[1] if mode == 1 else 1
+    if columns % (block * groups) == 0:
         return
-    of_each = f" for each of {warpgroups[1]} warpgroups along N" if warpgroups[1] > 1 else ""
-    n = round_up(columns, block * warpgroups[1]) * cta_tile[1] // columns
+    of_each = f" for each of {groups} warpgroups along N" if groups > 1 else ""
+    fix = round_up(columns, block * groups) * cta_tile[mode] // columns
     raise spec.error(
         "tile.cta",
-        found=f"{extents(cta_tile)} with {KEY}: {columns} columns of C{of_each}",
+        found=f"{extents(cta_tile)} with {KEY}: {columns} {('rows, columns', 'columns')[mode]} of C{of_each}",
         expected=f"a multiple of {block}, the columns that share a factor",
-        fix=f"N = {n}",
+        fix=f"{'MN'[mode]} = {fix}",
+    )
+
+
+def check_shares(spec: GemmSpec, fusion: Fusion, mma: MmaPlan) -> None:
+    """Raise SpecError if CTAs that add the slices of a tile would store a part of a block each."""
+    ctas, slices = mma.cluster[2], spec.schedule.slices
+    if fusion.quantization is None or slices == 1:
+        return
+    rows, columns = mma.accumulator.block[0], fusion.tile_of_c(mma.accumulator.row_of_blocks)[1]
+    whole = fusion.tile_of_c(mma.cta_tile[:2])
+    held = whole[0] * whole[1] * mma.accumulator.group_threads // (mma.accumulator.threads * rows)
+    if fusion.quantization.of_rows:
+        beside = whole[0] * columns // (rows * held)  # warpgroups along M, which have parts of a block each
+        alone = slices == ctas and beside % (fusion.quantization.block[0] // rows) == 0
+    else:
+        alone = held % (ctas * QUANTIZED_BLOCK[1]) == 0
+    if alone:
+        return
+    whose = "rows" if fusion.quantization.of_rows else f"{held} columns of a warpgroup"
+    raise spec.error(
+        KEY,
+        found=f"{slices} slices of K, {ctas} of them in a cluster: their CTAs would share blocks in the tile's {whose}",
+        expected="all values that share a factor in one CTA",
+        fix="another schedule.cluster, or leave schedule.split_k out",
     )

@@ -15,6 +15,7 @@ from cutegen.hardware import BULK_TENSOR, TMA_STORE, MmaAtom, StmatrixAtom, dtyp
 from cutegen.hardware.units import LINE_BYTES, SECTOR_BYTES, WARP, WARPGROUP
 from cutegen.hardware.wgmma_atoms import with_columns
 from cutegen.plan.epilogue.pairs import tile_of_c
+from cutegen.plan.epilogue.quantized import check_shares
 from cutegen.plan.epilogue.store import DIRECT, direct, epilogue_plan, widest_store
 from cutegen.plan.geometry import PAIR_ELEMS, Coordinates, accumulators, adjacent, by_warp, in_vectors
 from cutegen.plan.operands.boxes import bulk_copy, check_align, check_rows, full_lines, rank_boxes
@@ -129,7 +130,8 @@ def choose_parts(
         for wide in (WIDTHS if x.major_mode == 1 else range(line, 0, -MATRIX_ROWS))
         if wide <= line and columns % wide == 0 and held % (wide * ctas) == 0 and wide in mma.accumulator.widths
     ]
-    if fusion.quantization is not None:  # a part has whole blocks
+    quantization = fusion.quantization
+    if quantization is not None and not quantization.of_rows:  # a part has whole blocks
         widths = [wide for wide in widths if wide == QUANTIZED_BLOCK[1]]
     why_not_at_once = None
     at_once = columns_at_once is not None and fusion.quantization is None and held == columns > line
@@ -336,6 +338,7 @@ def choose_parted_epilogue(
 
     `registers` is the number per consumer thread.
     """
+    check_shares(spec, fusion, mma)
     whole = operand_tile(spec, "c", tile_of_c(spec, mma.cta_tile))
     held = _columns_held(spec, whole, mma, stage_bytes, capacity_bytes)
     sharers = spec.schedule.slices // mma.cluster[2]

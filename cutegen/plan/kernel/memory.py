@@ -19,10 +19,13 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from cutegen.contract.launch import RESULT
+from cutegen.hardware.units import BANK_BYTES
 from cutegen.support.words import round_up
 
-SLICES, BARRIERS = "slices", "barriers"
-"""Names of regions beside those of the operands and C: a CTA's sums of a slice of K, and the mbarriers."""
+SLICES, LARGEST, BARRIERS = "slices", "largest", "barriers"
+"""Names of regions beside those of the operands and C: a CTA's sums of a slice of K, the largest magnitudes of a
+quantized C that several warps have, and the mbarriers.
+"""
 
 
 class Phase(StrEnum):
@@ -103,6 +106,13 @@ def slices_region(sums_bytes: int, align_bytes: int) -> Region:
     """Return the memory of a CTA's sums of a slice, which the CTAs of its cluster read."""
     return Region(
         name=SLICES, owner=SLICES, bytes=sums_bytes, align_bytes=align_bytes, phases=frozenset({Phase.SLICES})
+    )
+
+
+def largest_region(largest_bytes: int) -> Region:
+    """Return the memory where warps find the largest magnitudes of a quantized C's blocks."""
+    return Region(
+        name=LARGEST, owner=LARGEST, bytes=largest_bytes, align_bytes=BANK_BYTES, phases=frozenset({Phase.STORE})
     )
 
 

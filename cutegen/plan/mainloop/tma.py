@@ -20,7 +20,16 @@ from cutegen.hardware.matrix_descriptor import NoDescriptorError, operand_descri
 from cutegen.hardware.units import WARP, WARPGROUP
 from cutegen.plan.epilogue.staged import choose_epilogue, choose_parted_epilogue
 from cutegen.plan.geometry import Coordinates
-from cutegen.plan.kernel.memory import ALWAYS, BARRIERS, Phase, Region, allocate, result_region, slices_region
+from cutegen.plan.kernel.memory import (
+    ALWAYS,
+    BARRIERS,
+    Phase,
+    Region,
+    allocate,
+    largest_region,
+    result_region,
+    slices_region,
+)
 from cutegen.plan.kernel.pipeline import MBARRIER_BYTES, Pipeline, Scope, mbarriers_bytes
 from cutegen.plan.kernel.program import KernelLoop
 from cutegen.plan.kernel.role import IDLE, PRODUCER, Role
@@ -325,13 +334,14 @@ class Bulk(Mainloop):
         """Place C after the stages, which the next tile's copies fill while C is stored."""
         spec, target, mma = draft.spec, draft.target, draft.mma
         stage_bytes, gaps_bytes = sum(draft.stage_bytes), most_gap_bytes(draft.stage_bytes)
-        capacity = capacity_bytes(target) - gaps_bytes
+        largest_bytes = _largest_bytes(draft.fusion, mma)
+        capacity = capacity_bytes(target) - gaps_bytes - largest_bytes
         role, producer, _ = draft.roles.roles
         of_thread = role.registers or draft.roles.registers_at_launch
         epilogue = self.epilogue(spec, draft.fusion, mma, of_thread, stage_bytes, capacity)
         c = epilogue.value.smem
         c_bytes = round_up(c.bytes, SWIZZLE_PERIOD_BYTES) if c else 0
-        reserved_bytes = c_bytes + MOST_BARRIERS_BYTES + gaps_bytes
+        reserved_bytes = c_bytes + largest_bytes + MOST_BARRIERS_BYTES + gaps_bytes
         least, why = self.least_stages, "a stage is released while the next one is being multiplied"
         if (for_sums := stages_for_sums(mma, stage_bytes)) > least:
             least, why = for_sums, "the stages hold a tile's sums while a cluster adds them"
@@ -352,8 +362,18 @@ class Bulk(Mainloop):
             regions.append(slices_region(sums_bytes, SWIZZLE_PERIOD_BYTES))
         if c is not None:
             regions.append(result_region(c_bytes, SWIZZLE_PERIOD_BYTES))
+        if largest_bytes:
+            regions.append(largest_region(largest_bytes))
         regions.append(Region(name=BARRIERS, owner=BARRIERS, bytes=barriers_bytes, align_bytes=MBARRIER_BYTES))
         return Memory(stages=stages, epilogue=epilogue, regions=allocate(regions), pipelines=pipelines)
+
+
+def _largest_bytes(fusion: Fusion, mma: MmaPlan) -> int:
+    """Return the memory in which warps find the largest magnitudes of a quantized C, of all tiles in flight."""
+    if fusion.quantization is None:
+        return 0
+    tiles = mma.threads // mma.tiled_mma.threads
+    return tiles * fusion.quantization.largest_bytes(fusion.tile_of_c(mma.cta_tile[:2]))
 
 
 # Loads fragments by ldmatrix from tiles of bulk tensor copies; stores C's whole tile through shared memory.

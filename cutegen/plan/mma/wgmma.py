@@ -15,7 +15,7 @@ from cutegen.hardware import WGMMA_ATOMS, DType, Instruction, MmaAtom, OperandSo
 from cutegen.hardware.units import LINE_BYTES, REGISTER_BITS, WARPGROUP, WGMMA_ROWS
 from cutegen.hardware.wgmma_atoms import columns_of
 from cutegen.plan.epilogue.pairs import check_warpgroups, rows_of_warpgroup
-from cutegen.plan.epilogue.quantized import check_columns
+from cutegen.plan.epilogue.quantized import check_blocks
 from cutegen.plan.kernel.accumulator import Promotion, in_registers
 from cutegen.plan.kernel.role import MMA, Role, Turns
 from cutegen.plan.mma.atom import (
@@ -405,11 +405,19 @@ def _scaled(spec: GemmSpec, block_k: int, cta_tile: Extents) -> Choice[int]:
             expected=f"{block_k}: the sums of each block are scaled when they are added to others",
             fix="leave the key out",
         )
-    if cta_tile[2] != block_k:
+    if block_k % cta_tile[2]:
         raise spec.error(
             "tile.cta",
             found=f"{extents(cta_tile)}: K = {cta_tile[2]}",
-            expected=f"K = {block_k}, that of a block: each k-tile has its factors",
+            expected=f"a divisor of {block_k}, the K of a block: k-tiles have factors of one",
+            fix=f"tile.cta = {[*cta_tile[:2], block_k]}",
+        )
+    if cta_tile[2] != block_k and (waves(spec) > 1 or spec.schedule.slices > 1):
+        what = "pairs, which are scaled in waves" if waves(spec) > 1 else "slices of K, which end between k-tiles"
+        raise spec.error(
+            "tile.cta",
+            found=f"{extents(cta_tile)}: K = {cta_tile[2]}, with {what}",
+            expected=f"K = {block_k}, that of a block",
             fix=f"tile.cta = {[*cta_tile[:2], block_k]}",
         )
     why = "the K of a block: its sums are scaled by a factor of A and a factor of B, and added to float32 registers"
@@ -489,13 +497,28 @@ def _default_rows(spec: GemmSpec) -> tuple[int, int]:
         return (WGMMA_ROWS, 256) if pingpong(spec) else (128, 256)
     if pingpong(spec):
         return (rows_of_warpgroup(spec), WGMMA_ROWS * 128 // rows_of_warpgroup(spec)) if promotes(spec) else (128, 128)
+    if _computes_wide_parts(spec):
+        return (128, 128) if spec.epilogue.pairs is None else (WGMMA_ROWS, 256)
     if rows_of_warpgroup(spec) > WGMMA_ROWS:
         return (256, 64) if promotes(spec) else (256, 128)
     return (128, 128) if promotes(spec) else (128, 256)
 
 
+def _computes_wide_parts(spec: GemmSpec) -> bool:
+    """Return whether a chain computes blocks of a quantized C beside all sums of a tile.
+
+    With 128 sums a thread of two warpgroups, 64 values of a chain in f32 spilled 40 to 48 bytes: bf16, with a bias,
+    with GELU, with SiLU and with pairs of columns (ptxas 13, sm_90a). Promoted sums leave room: their partial sums are
+    dead by then. In a swapped product parts are as narrow as they need to be.
+    """
+    by_rows = spec.epilogue.quantize is not None and spec.problem.c.major == "n"
+    return by_rows and bool(spec.epilogue.steps) and not promotes(spec)
+
+
 def _shares(spec: GemmSpec, m: int) -> str:
-    return "each warpgroup has a whole tile" if pingpong(spec) else f"two warpgroups have {m // 2} rows each"
+    if pingpong(spec):
+        return "each warpgroup has a whole tile"
+    return "one warpgroup has all rows" if m == WGMMA_ROWS else f"two warpgroups have {m // 2} rows each"
 
 
 def choose_warpgroups(spec: GemmSpec, cta_tile: Extents, target: Target) -> Choice[Extents]:
@@ -659,7 +682,7 @@ class Wgmma(Mma):
         consumers = choose_consumers(spec)
         warpgroups = choose_warpgroups(spec, cta_tile.value, target)
         check_warpgroups(spec, cta_tile.value, warpgroups.value)
-        check_columns(spec, cta_tile.value, warpgroups.value)
+        check_blocks(spec, cta_tile.value, warpgroups.value)
         _check_waves(spec, cta_tile.value, warpgroups.value)
         atom = choose_atom(spec, cta_tile.value, warpgroups.value)
         cluster = choose_cluster(spec, cta_tile.value, atom.value, prod(warpgroups.value))

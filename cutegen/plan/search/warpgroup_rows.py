@@ -194,6 +194,13 @@ PROMOTED = (
     KernelConfig((192, 128, 64), (3, 1), COOPERATIVE, ALONE, True, 1, 0.92),
 )
 """Additional rows for promoted sums."""
+QUANTIZED_PAIRS = tuple(
+    KernelConfig((128, 256, 64), (2, 1), COOPERATIVE, cluster, False, 1, correction, overall)
+    for cluster, correction, overall in ((ALONE, 0.999, 0.97), ((2, 1, 1), 1.01, 1.02))
+)
+"""Additional rows for a quantized C of pairs, whose blocks need 256 columns of sums: not measured, so with the
+corrections of the swapped tile and a handicap.
+"""
 PROMOTED_CORRECTIONS: Mapping[tuple[Consumers, int, int], float] = {
     (COOPERATIVE, 1, 1): 1.38,
     (COOPERATIVE, 1, 2): 1.1,

@@ -51,6 +51,7 @@ from cutegen.plan.search.warpgroup_rows import (
     MEASURED,
     PROMOTED,
     PROMOTED_CORRECTIONS,
+    QUANTIZED_PAIRS,
     UNMEASURED,
     WIDE_EXCHANGED,
     KernelConfig,
@@ -63,6 +64,7 @@ from cutegen.plan.search.warpgroup_rows import (
     rows_of,
     splits_of_given,
 )
+from cutegen.plan.values.epilogue import largest_bytes
 from cutegen.plan.values.operand import k_tile_bytes
 from cutegen.spec import GemmSpec, Schedule
 
@@ -232,18 +234,28 @@ def _holds_factors(spec: GemmSpec, target: Target, row: KernelConfig) -> bool:
 
 
 def _of_whole_blocks(spec: GemmSpec, rows: list[KernelConfig]) -> list[KernelConfig]:
-    """Return the rows whose warpgroups have whole blocks of a quantized C; all if there are none."""
+    """Return the rows whose warpgroups, or tiles if they are swapped, have whole blocks of a quantized C, else all."""
     if spec.epilogue.quantize is None:
         return rows
     columns = QUANTIZED_BLOCK[1] * (1 if spec.epilogue.pairs is None else 2)
-    return [row for row in rows if not row.swap and row.cta[1] % (columns * row.warpgroups[1]) == 0] or rows
+    return [row for row in rows if _has_whole_blocks(row, columns)] or rows
+
+
+def _has_whole_blocks(row: KernelConfig, columns: int) -> bool:
+    """Return whether the CTA that stores a part of a tile has all of the `columns` that a quantized C's blocks take."""
+    (m, n, _), (along_m, along_n) = row.cta, row.warpgroups
+    if not row.swap:
+        of_each = m // (along_m * WGMMA_ROWS) * (n // along_n)
+        return n % (columns * along_n) == 0 and of_each % (columns * row.cluster[2]) == 0
+    return m % columns == 0 and (row.slices == 1 or (row.slices == row.cluster[2] and along_m % 2 == 0))
 
 
 def _for_elements(spec: GemmSpec, compared: tuple[KernelConfig, ...]) -> Iterator[KernelConfig]:
     """Return rows written for 2-byte elements: rows of shared memory are 128 or 256 bytes for any type."""
     element_bytes = dtype(spec.problem.a.dtype).bytes
     if promotes(spec):  # with three warpgroups, only those measured with promoted sums
-        compared = (*(row for row in compared if row.warpgroups != (3, 1)), *PROMOTED)
+        of_pairs = spec.epilogue.quantize is not None and spec.epilogue.pairs is not None
+        compared = (*(row for row in compared if row.warpgroups != (3, 1)), *PROMOTED, *(QUANTIZED_PAIRS * of_pairs))
     for row in (found for each in compared if (found := _with_pairs(spec, each)) is not None):
         m, n, k = row.cta
         k = k * 2 // element_bytes
@@ -258,12 +270,18 @@ def _multiplied(spec: GemmSpec) -> GemmSpec:
 
 
 def _with_pairs(spec: GemmSpec, row: KernelConfig) -> KernelConfig | None:
-    """Return the row with as many rows of both members in each warpgroup, if rows are in pairs; None if it cannot."""
+    """Return the row with as many rows of both members in each warpgroup, if rows are in pairs; None if it cannot.
+
+    If they are columns of a quantized C, the tile has a block of each member at least.
+    """
     rows = rows_of_warpgroup(_multiplied(spec) if row.swap else spec)
     m, n, k = row.cta
-    m = max(m, rows)
-    if rows == WGMMA_ROWS or m % rows:
-        return row if rows == WGMMA_ROWS else None
+    of_blocks = rows // WGMMA_ROWS * QUANTIZED_BLOCK[1] if row.swap and spec.epilogue.quantize is not None else 0
+    m = max(m, rows, of_blocks)
+    if m % rows:
+        return None
+    if rows == WGMMA_ROWS and m == row.cta[0]:
+        return row
     groups = 1 if row.consumers == PINGPONG else m // rows
     return replace(row, cta=(m, n, k), warpgroups=(groups, 1))
 
@@ -389,6 +407,9 @@ def _fits(spec: GemmSpec, target: Target, candidate: Candidate) -> bool:
 def _most_stages(spec: GemmSpec, target: Target, row: KernelConfig) -> int:
     """Return as many as fit with the parts of C: two per warpgroup, 64 rows by at most a line of elements."""
     parts_bytes = multiplying(row) * BUFFERS * WGMMA_ROWS * _part_row_bytes(spec, row)
+    if row.swap and spec.epilogue.quantize is not None:
+        rows = row.cta[0] // (1 if spec.epilogue.pairs is None else 2)
+        parts_bytes += (2 if row.consumers == PINGPONG else 1) * largest_bytes((rows, row.cta[1]))
     return (capacity_bytes(target) - parts_bytes) // _stage_bytes(spec, row.cta, swap=row.swap)
 
 

@@ -12,10 +12,18 @@ from cutegen.contract.pairs import Pairs
 from cutegen.contract.quantized import FactorsOfC
 from cutegen.contract.tensor_map import BOX_MULTIPLE_BYTES
 from cutegen.hardware import DType, StmatrixAtom
-from cutegen.hardware.units import WARP
+from cutegen.hardware.units import BANK_BYTES, WARP
 from cutegen.plan.values.copies import TileCopy, VectorCopy, load_element
 from cutegen.plan.values.smem import SmemTile
 from cutegen.spec import Step as ChainStep
+
+ROWS_OF_WARP = 16
+"""Rows of a part that a warp has."""
+
+
+def largest_bytes(tile_of_c: tuple[int, int]) -> int:
+    """Return the bytes of a word for each column of a tile of C and the rows that a warp has of it."""
+    return tile_of_c[0] // ROWS_OF_WARP * tile_of_c[1] * BANK_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +50,51 @@ class EpilogueTensor:
 
 @dataclass(frozen=True, slots=True)
 class Quantization:
-    """C as 8-bit floats, with `factors` of its blocks, a row of a part each, rounded as `scale` says.
+    """C as 8-bit floats, with `factors` of its blocks, rounded as `scale` says.
 
-    `lanes` have a row together. `of_values` maps a thread's values of a part to its rows, and `first` its rows to the
-    first value of each.
+    A block is a line of a tile: 128 columns of a row, or in the swapped product 128 rows of a column.
     """
 
     factors: EpilogueTensor
     scale: FactorsOfC
-    lanes: int
-    of_values: Layout
-    first: Layout
+
+    @property
+    def block(self) -> tuple[int, int]:
+        """Rows and columns of a tile that share a factor."""
+        assert self.factors.block is not None
+        return self.factors.block
+
+    @property
+    def of_rows(self) -> bool:
+        """True if a block is in the rows of several warps, so that its largest magnitude goes through shared memory."""
+        return self.block[0] > 1
+
+    @property
+    def warps(self) -> int:
+        """Warps that have a block together."""
+        return self.block[0] // ROWS_OF_WARP if self.of_rows else 1
+
+    @property
+    def lanes(self) -> Layout:
+        """Lanes that have a line together, as distances from the first: four a row, eight a column."""
+        return Layout((2, 2, 2), (4, 8, 16)) if self.of_rows else Layout((2, 2), (1, 2))
+
+    def lines(self, columns: int) -> tuple[Layout, Layout]:
+        """Return which line each of a thread's values of a part of so many columns is of, and the first of each line.
+
+        A thread has two columns of each eight, of rows r and r + 8.
+        """
+        if self.of_rows:
+            return Layout((2, 2, columns // 8), (1, 0, 2)), Layout((2, columns // 8), (1, 4))
+        return Layout((2, 2, columns // 8), (0, 1, 0)), Layout((2,), (2,))
+
+    def largest_stores(self, tile_of_c: tuple[int, int]) -> int:
+        """Return the instructions of all warps that store largest magnitudes of a tile: a column of four lanes each."""
+        return self.largest_bytes(tile_of_c) // (4 * self.factors.dtype.bytes)
+
+    def largest_bytes(self, tile_of_c: tuple[int, int]) -> int:
+        """Return the shared memory for the largest magnitudes of each warp's columns; 0 if registers have all."""
+        return largest_bytes(tile_of_c) if self.of_rows else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,10 @@ class Wavefronts:
         """Return the wavefronts of so many accesses."""
         return Wavefronts(count * self.ideal, count * self.predicted)
 
+    def plus(self, accesses: int) -> Wavefronts:
+        """Return these and so many accesses without bank conflicts."""
+        return Wavefronts(self.ideal + accesses, self.predicted + accesses)
+
 
 @dataclass(frozen=True, slots=True)
 class Sectors:

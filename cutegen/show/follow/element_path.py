@@ -8,6 +8,7 @@ from cutegen.algebra import OperandName, offsets
 from cutegen.contract.launch import FACTORS, OPERANDS
 from cutegen.contract.pairs import Pairs
 from cutegen.contract.problem import ProblemShape
+from cutegen.contract.quantized import QUANTIZED_BLOCK, leading_stride_of_factors
 from cutegen.errors import RequestError
 from cutegen.hardware.factor_atoms import (
     ATOM_COLUMNS,
@@ -208,6 +209,25 @@ class Follower:
             store=self.result.store(around),
             target=target,
             slices=self.plan.slices,
+            factor=self._factor(element, within, extents),
+        )
+
+    def _factor(
+        self, element: locations.Element, within: tuple[int, int], extents: tuple[int, int]
+    ) -> locations.FactorOfResult | None:
+        """Return the factor of an element of a quantized C; None without. Factors have rows contiguous, as new ones."""
+        if self.plan.epilogue.fusion.quantization is None:
+            return None
+        (row, column), wide = element.coordinate, QUANTIZED_BLOCK[1]
+        block = column // wide
+        threads = self.result.threads_of_block(within)
+        return locations.FactorOfResult(
+            coordinate=(row, block),
+            columns=range(block * wide, min((block + 1) * wide, extents[1])),
+            threads=threads,
+            shared=self.result.largest(within),
+            stored_by=threads[0],
+            offset_elems=block * leading_stride_of_factors(extents[0]) + row,
         )
 
 

@@ -391,10 +391,27 @@ class StagedResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FactorOfResult:
+    """The factor of a quantized element, of the `columns` of C in its row: `threads` find their largest magnitude.
+
+    If they are of several warps, these meet at the bytes `shared` of the CTA's shared memory, one for each 16 rows of
+    the tile. The factor is at `coordinate` of those of C, `offset_elems` from the first, and `stored_by` a thread.
+    """
+
+    coordinate: tuple[int, int]
+    columns: range
+    threads: tuple[int, ...]
+    shared: tuple[int, ...]
+    stored_by: int
+    offset_elems: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ResultElementPath:
     """An element of C, from its accumulators to global memory; without `staged` its thread stores it itself.
 
-    It is of one sum, `held` by a thread. With pairs of columns it is of the sums of both `members`, by their names.
+    It is of one sum, `held` by a thread. With pairs of columns it is of the sums of both `members`, by their names. A
+    quantized one is divided by its `factor` before it is rounded.
     """
 
     element: Element
@@ -407,6 +424,7 @@ class ResultElementPath:
     store: CopyStep | None
     target: GlobalLocation
     slices: int
+    factor: FactorOfResult | None = None
 
 
 ElementPath: TypeAlias = OperandElementPath | ResultElementPath

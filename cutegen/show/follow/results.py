@@ -17,6 +17,7 @@ from cutegen.hardware.tcgen05_loads import places_of_sums
 from cutegen.hardware.units import WARPGROUP
 from cutegen.plan import GemmPlan
 from cutegen.plan.geometry import Coordinates, place_of_value
+from cutegen.plan.kernel.memory import LARGEST
 from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
 from cutegen.plan.values.epilogue import EpilogueParts
 from cutegen.show.follow.locations import CopyStep, Held, SharedLocation, StagedResult, SumsLocation, VectorStep
@@ -74,6 +75,25 @@ class ResultFollower:
         if parts.stmatrix is None:
             return StagedResult(instruction="st.shared", part=part, parts=parts.count, place=place)
         return self._by_stmatrix(parts.stmatrix, parts, part, at, place)
+
+    def threads_of_block(self, within: tuple[int, int]) -> tuple[int, ...]:
+        """Return the threads that hold values of the element's block of a quantized C, in order; none without."""
+        if (quantization := self.c.fusion.quantization) is None:
+            return ()
+        rows, columns = (
+            range(at // extent * extent, at // extent * extent + extent)
+            for at, extent in zip(within, quantization.block, strict=True)
+        )
+        return tuple(sorted({self.held(place).thread for place in product(rows, columns)}))
+
+    def largest(self, within: tuple[int, int]) -> tuple[int, ...]:
+        """Return the bytes of shared memory where the warps of the element's block meet, in the CTA's first tile."""
+        quantization, tile = self.c.fusion.quantization, self._tile
+        if quantization is None or not quantization.of_rows:
+            return ()
+        first = within[0] // quantization.block[0] * quantization.warps
+        base, size = self.plan.memory.offset_bytes(LARGEST), quantization.factors.dtype.bytes
+        return tuple(base + ((first + warp) * tile[1] + within[1]) * size for warp in range(quantization.warps))
 
     def store(self, around: Surroundings) -> CopyStep | None:
         """Return the copy from shared to global memory; None if its own thread stores it.

@@ -66,6 +66,7 @@ def table(way: OperandElementPath | locations.ResultElementPath) -> dict[str, An
         "members": {name: _held_table(held) for name, held in way.members.items()},
         "staged": None if staged is None else {**asdict(staged), "place": _shared_table(staged.place)},
         "store": None if way.store is None else _copy_table(way.store),
+        "factor": None if way.factor is None else {**asdict(way.factor), "columns": _ends(way.factor.columns)},
     }
 
 
@@ -148,6 +149,8 @@ def _result(
         facts.append(("swapped", "the kernel swaps A and B: its rows are this matrix's columns"))
     if way.slices > 1:
         facts.append(("slices of K", f"each of {way.slices} CTAs holds a partial sum; the epilogue adds them"))
+    if way.factor is not None:
+        facts += _quantized(way.factor, way.element)
     if way.staged is not None:
         facts += _staged(way.staged, in_parts=in_parts)
     if way.store is not None:
@@ -158,6 +161,19 @@ def _result(
     facts.append(("CTA's tile", f"m {within[0]} of tile {tile[0]}, n {within[1]} of tile {tile[1]}"))
     facts += _global(way.target, way.dtype, way.element)
     yield section(title, facts)
+
+
+def _quantized(factor: locations.FactorOfResult, element: Element) -> Iterator[Fact]:
+    first, last = factor.columns[0], factor.columns[-1]
+    yield "quantized", f"divided by the factor of row {element.coordinate[0]}, columns {first} to {last} of C"
+    yield "largest", f"of the values of threads {span(factor.threads)}, before any is rounded"
+    if factor.shared:
+        place, apart = factor.shared[0], factor.shared[1] - factor.shared[0]
+        meet = f"{len(factor.shared)} warps meet in shared memory"
+        yield "", f"{meet}: byte {place:,} of the CTA's, and every {apart:,} bytes from there"
+    (row, block), at = factor.coordinate, factor.offset_elems
+    yield "factor", f"({row}, {block}) of C's factors, f32, stored by {_thread(factor.stored_by)}"
+    yield "", f"byte {4 * at:,} from their first, if rows are contiguous and strides whole vectors, as calls make them"
 
 
 def _global(place: locations.GlobalLocation, dtype: str, element: Element) -> Iterator[Fact]:
