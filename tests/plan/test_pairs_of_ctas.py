@@ -7,8 +7,12 @@ from typing import Any
 
 import pytest
 
+from cutegen.contract.problem import ProblemShape
 from cutegen.errors import SpecError
+from cutegen.hardware import TARGETS
+from cutegen.hardware.tcgen05_atoms import N_OF_CTAS
 from cutegen.plan import GemmPlan, plan
+from cutegen.plan.search.tensor_memory import COLUMNS, WORTH_A_CLUSTER, estimated
 from cutegen.plan.values.decision import Decision
 from cutegen.spec import Factors, Mma, Schedule, Tile
 from tests.plan.specs import gemm
@@ -35,7 +39,8 @@ def test_the_estimate_chooses_pairs_where_copies_would_limit_one_cta(
     """One CTA copies 48 KiB of a k-tile of 128 x 256, 768 cycles at 64 bytes, and multiplies 512; a pair copies 32."""
     found = planned(problem)
     decision = decided(found, "mma.cta_group")
-    assert (found.atom.ctas, found.mma.cluster) == (ctas, (ctas, 1, 1))
+    assert found.atom.ctas == ctas
+    assert found.mma.cluster[0] % ctas == 0
     assert not decision.given
     assert [each.what for each in decision.rejected] == ["1 CTA" if ctas == 2 else "a pair"]
     if problem is not None:
@@ -93,3 +98,33 @@ def test_what_is_refused(what: str) -> None:
         asked = replace(OPEN, problem=replace(problem, scale_a=factors, scale_b=factors))
     with pytest.raises(SpecError, match=says):
         plan(replace(asked, **parts), "sm_100")
+
+
+@pytest.mark.parametrize("problem", [(16, 4096, 4096), (256, 4096, 14336), (4096, 4096, 4096)])
+def test_a_cluster_is_chosen_where_shared_copies_save_enough(problem: tuple[int, int, int]) -> None:
+    """Of all tiles alone, straight and exchanged, the best time is computed here anew."""
+    found, target, shape = planned(problem), TARGETS["sm_100"], ProblemShape(*problem)
+    alone = [
+        estimated(OPEN, target, each, (rows, columns, 64), ctas).us
+        for each in (shape, ProblemShape(shape.n, shape.m, shape.k))
+        for rows in (64, 128)
+        for columns in COLUMNS
+        for ctas in (1, 2)
+        if columns in N_OF_CTAS[ctas]
+    ]
+    decision = decided(found, "schedule.cluster")
+    assert found.predicted_time is not None
+    if found.mma.cluster == (found.atom.ctas, 1, 1):
+        assert found.predicted_time.us == pytest.approx(min(alone))
+        return
+    assert problem != (4096, 4096, 4096)
+    assert found.predicted_time.us <= WORTH_A_CLUSTER * min(alone)
+    assert "must save 15%" in decision.why
+    assert {each.what for each in decision.rejected} >= {f"{found.atom.ctas}x1"}
+    assert not decision.given
+
+
+def test_few_rows_have_tiles_of_half_the_lanes() -> None:
+    """With 16 rows half of a tile of 64 is idle, of one of 128 seven eighths: fewer bytes are copied for A."""
+    assert planned((16, 4096, 4096)).cta_tile[0] == 64
+    assert planned((4096, 4096, 4096)).cta_tile[0] == 128

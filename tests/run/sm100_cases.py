@@ -62,11 +62,13 @@ CLUSTERS: tuple[tuple[int | None, tuple[int, int] | None], ...] = (
     (1, (2, 1)),
     (1, (1, 2)),
     (1, (2, 2)),
+    (1, (1, 4)),
     (2, None),
     (2, (2, 1)),
     (2, (2, 2)),
     (2, (4, 1)),
     (2, (4, 2)),
+    (2, (2, 4)),
 )
 """CTAs that multiply together, and those of a cluster."""
 

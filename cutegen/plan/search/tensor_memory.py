@@ -14,7 +14,7 @@ from itertools import product
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import GPUS, SM_RATES, Instruction, Target, dtype
-from cutegen.hardware.tcgen05_atoms import N_OF_CTAS, PAIR, ROWS, TCGEN05_ATOMS
+from cutegen.hardware.tcgen05_atoms import N_OF_CTAS, PAIR, ROWS, ROWS_OF_CTA, TCGEN05_ATOMS
 from cutegen.hardware.units import BANK_ROW_BYTES, LINE_BYTES
 from cutegen.plan.operands.stages import capacity_bytes
 from cutegen.plan.schedule.split_k import MOST_SUMS_LEFT
@@ -33,20 +33,39 @@ L2_BYTES_PER_CYCLE, MEMORY_SHARE = 64.0, 0.9
 FILL_CYCLES, LAUNCH_US = 2640.0, 0.4
 """Cycles of a CTA's first copies, and the cost of a launch: assumed to be those fitted on an H200 for `mma.sync`."""
 LEAST_STAGES = 2
+CLUSTERS: Mapping[int, tuple[tuple[int, int], ...]] = {
+    1: ((1, 1), (1, 2), (2, 1), (2, 2), (1, 4)),
+    PAIR: ((2, 1), (2, 2), (4, 1), (2, 4)),
+}
+"""CTAs along M and N that are compared, by those that multiply together: alone, or sharing copies."""
+WORTH_A_CLUSTER = 0.85
+"""Largest share of the best time without a cluster at which one is chosen: its CTAs wait for the slowest of them, which
+is not estimated. Assumed, no source.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class _Option:
-    """A tile, the CTAs that multiply together, whether A and B are swapped, and the estimated time."""
+    """A tile, the CTAs that multiply together, those of a cluster, whether A and B are swapped, and the estimated time.
+
+    `cluster` is None if the spec says it, or leaves CTAs that multiply together alone.
+    """
 
     cta: tuple[int, int, int]
     ctas: int
     swap: bool
     estimate: Estimate
+    cluster: tuple[int, int] | None = None
+
+    @property
+    def rank(self) -> tuple[float, int]:
+        """The order of options: by time, where those that share copies have to save some."""
+        return self.estimate.us / (1.0 if self.cluster is None else WORTH_A_CLUSTER), self.ctas
 
     def __str__(self) -> str:
         of_pair = " by pairs" if self.ctas == PAIR else ""
-        return f"{extents(self.cta)}{of_pair}{', swapped' if self.swap else ''}"
+        shares = "" if self.cluster is None else f", clusters of {extents(self.cluster)}"
+        return f"{extents(self.cta)}{of_pair}{', swapped' if self.swap else ''}{shares}"
 
 
 def estimated(
@@ -81,11 +100,11 @@ def settled_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterat
     """Yield specs with the tile filled in, the fastest for `problem` by estimate first; none without tensor memory."""
     if not target.has(Instruction.TCGEN05):
         return
-    options = sorted(_options(spec, target, problem), key=lambda option: (option.estimate.us, option.ctas))
+    options = sorted(_options(spec, target, problem), key=lambda option: option.rank)
     for option in options:
         filled = replace(spec, tile=Tile(option.cta, spec.tile.stages), mma=replace(spec.mma, cta_group=option.ctas))
-        if option.swap:
-            filled = replace(filled, schedule=replace(spec.schedule, swap=True))
+        schedule = spec.schedule if option.cluster is None else replace(spec.schedule, cluster=option.cluster)
+        filled = replace(filled, schedule=replace(schedule, swap=True) if option.swap else schedule)
         stages = spec.tile.stages or LEAST_STAGES
         fits = sum(k_tile_bytes(filled, option.cta)) * stages <= capacity_bytes(target)
         found = _decisions(spec, target, problem, option, options)
@@ -95,13 +114,30 @@ def settled_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterat
 def _options(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[_Option]:
     k = LINE_BYTES // dtype(spec.problem.a.dtype).bytes
     most = MOST_SUMS_LEFT if spec.schedule.slices > 1 else max(COLUMNS)
-    tiles = [(ROWS, n, k) for n in COLUMNS if n <= most] if spec.tile.cta is None else [spec.tile.cta]
+    rows = ROWS_OF_CTA if _is_plain(spec) else (ROWS,)
+    tiles = [(m, n, k) for m in rows for n in COLUMNS if n <= most] if spec.tile.cta is None else [spec.tile.cta]
     ways = (False, True) if spec.schedule.swap is None else (spec.schedule.swap,)
     for swap in ways:
-        multiplied = (as_multiplied(spec), shape_multiplied(problem)) if swap else (spec, problem)
+        shape = shape_multiplied(problem) if swap else problem
         for cta, ctas in product(tiles, _groups(spec)):
-            if spec.tile.cta is not None or cta[1] in N_OF_CTAS[ctas]:
-                yield _Option(cta, ctas, swap, estimated(multiplied[0], target, multiplied[1], cta, ctas))
+            if spec.tile.cta is None and cta[1] not in N_OF_CTAS[ctas]:
+                continue
+            for cluster in _clusters(spec, ctas):
+                shared = spec if cluster is None else replace(spec, schedule=replace(spec.schedule, cluster=cluster))
+                estimate = estimated(as_multiplied(shared) if swap else shared, target, shape, cta, ctas)
+                yield _Option(cta, ctas, swap, estimate, cluster)
+
+
+def _is_plain(spec: GemmSpec) -> bool:
+    """Return whether a spec is of one product without factors of blocks, whose kernels have every tile and cluster."""
+    return spec.problem.scale_a is None and spec.problem.groups is None and spec.schedule.slices == 1
+
+
+def _clusters(spec: GemmSpec, ctas: int) -> tuple[tuple[int, int] | None, ...]:
+    """Return the clusters that are compared: the spec's, or none of more than multiply together, and others."""
+    if spec.schedule.cluster is not None or not _is_plain(spec):
+        return (None,)
+    return (None, *(each for each in CLUSTERS[ctas] if each != (ctas, 1)))
 
 
 def _groups(spec: GemmSpec) -> tuple[int, ...]:
@@ -123,7 +159,8 @@ def _decisions(
         rejected = tuple(
             Rejected(str(other), f"{microseconds(other.estimate)} estimated, bound by {other.estimate.bound}")
             for other in options
-            if other.cta != option.cta and (other.swap, other.ctas) == (option.swap, option.ctas)
+            if other.cta != option.cta
+            and (other.swap, other.ctas, other.cluster) == (option.swap, option.ctas, option.cluster)
         )
         why = "the tile with the least time for the problem, by an estimate from rates: nothing was measured"
         for_problem = (
@@ -132,12 +169,31 @@ def _decisions(
         )
         chosen = extents(option.cta)
         found["tile.cta"] = Decision("tile.cta", chosen, why, rejected=rejected, for_problem=for_problem)
+    if option.cluster is not None:
+        found["schedule.cluster"] = _decide_cluster(target, problem, option, options)
     if len(_groups(spec)) > 1:
         found["mma.cta_group"] = _decide_group(target, problem, option, options)
     if spec.schedule.swap is None and option.swap:
         straight = min((x for x in options if not x.swap), key=lambda x: x.estimate.us)
         found[SWAP] = decide(problem, (Rejected("false", f"at best {straight}: {microseconds(straight.estimate)}"),))
     return found
+
+
+def _decide_cluster(target: Target, problem: ProblemShape, option: _Option, options: list[_Option]) -> Decision:
+    """Return the decision on a cluster of more CTAs than multiply together."""
+    assert option.cluster is not None
+    others = [
+        x
+        for x in options
+        if x.cluster != option.cluster and (x.cta, x.ctas, x.swap) == (option.cta, option.ctas, option.swap)
+    ]
+    rejected = tuple(
+        Rejected(extents(x.cluster or (x.ctas, 1)), f"{microseconds(x.estimate)} estimated") for x in others
+    )
+    saved = f"{1 - WORTH_A_CLUSTER:.0%}"
+    why = f"CTAs that share rows or columns copy parts for each other, which must save {saved} by an estimate"
+    for_problem = f"{problem} on {GPUS[target.name]}: {microseconds(option.estimate)} estimated with {option}"
+    return Decision("schedule.cluster", extents(option.cluster), why, rejected=rejected, for_problem=for_problem)
 
 
 def _decide_group(target: Target, problem: ProblemShape, option: _Option, options: list[_Option]) -> Decision:
