@@ -21,7 +21,7 @@ from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.operands.stages import DOUBLE_BUFFERED
 from cutegen.plan.schedule.cluster import ALONE, CLUSTER
 from cutegen.plan.schedule.consumers import PINGPONG, WHY_CONSUMERS
-from cutegen.plan.search.group_sizes import work_of_sizes
+from cutegen.plan.search.group_sizes import factor_of_groups, work_of_sizes
 from cutegen.plan.search.tile_model import Estimate
 from cutegen.plan.values.decision import Decision, Rejected
 from cutegen.plan.values.predicted_time import AT_LEAST, PredictedTime, foretold, shown_us
@@ -315,10 +315,13 @@ def _over_sizes(spec: GemmSpec, target: Target, problem: ProblemShape, option: O
     if option.candidate.swap or spec.schedule.swap:
         rows, columns = columns, rows
     clusters = option.ctas_per_sm * GPUS[target.name].sms // (ctas_m * ctas_n)
-    work = work_of_sizes(spec.problem.groups.value, (rows, columns, k), problem, clusters)
+    groups, block, candidate = spec.problem.groups.value, (rows, columns, k), option.candidate
+    work, measured = work_of_sizes(groups, block, problem, clusters), 1.0
     if not work:
         return option
-    times = {name: option.estimate.busier(factor) for name, factor in work.items()}
+    if candidate.schedules:
+        measured = factor_of_groups(groups, block, problem, in_turn=candidate.consumers == PINGPONG)
+    times = {name: measured * option.estimate.busier(factor) for name, factor in work.items()}
     mean = replace(option.estimate, us=fmean(times.values()))
     return replace(option, estimate=mean, of_sizes=tuple(times.items()))
 

@@ -80,6 +80,10 @@ class Work:
     overall: float = 1.0
 
 
+DEVICE_MEMORY = "device memory"
+"""The bound of a kernel that device memory limits, not SMs."""
+
+
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """Microseconds, and the bound that determines them.
@@ -95,9 +99,11 @@ class Estimate:
     def busier(self, factor: float) -> float:
         """Return the microseconds if SMs had `factor` times the work, and device memory as much as before.
 
-        >>> Estimate(6.0, "SMs").busier(1.5), Estimate(4.0, "device memory", 4.0).busier(2.0)
+        >>> Estimate(6.0, "SMs", 4.0).busier(1.5), Estimate(4.0, "device memory", 4.0).busier(2.0)
         (9.0, 4.0)
         """
+        if self.bound != DEVICE_MEMORY:
+            return factor * self.us
         memory_us = min(self.memory_us, self.us)
         of_sms = (self.us**self.sharpness - memory_us**self.sharpness) ** (1 / self.sharpness)
         return norm((factor * of_sms, memory_us), self.sharpness)
@@ -143,7 +149,7 @@ def estimate(work: Work, problem: ProblemShape, gpu: Gpu, constants: ModelConsta
     """Return the time of one launch."""
     counted = quantities(work, problem, gpu)
     busy, memory = busy_us(counted, constants), memory_us(counted, constants)
-    bound = "SMs" if busy >= memory else "device memory"
+    bound = "SMs" if busy >= memory else DEVICE_MEMORY
     return Estimate(microseconds(counted, constants), bound, memory * work.overall, constants.sharpness)
 
 

@@ -23,7 +23,7 @@ from cutegen.hardware import Gpu
 from cutegen.hardware.units import BANK_ROW_BYTES, SCHEDULERS, WARP, WGMMA_ROWS
 from cutegen.plan.kernel.scheduler import SUM_BYTES
 from cutegen.plan.search.row_alignment import ElementBytes, Majors, shares_aligned, torn_results
-from cutegen.plan.search.tile_model import Estimate, larger, norm
+from cutegen.plan.search.tile_model import DEVICE_MEMORY, Estimate, larger, norm
 
 ISSUED = SCHEDULERS * WARP
 """Thread instructions that an SM issues per cycle: one warp instruction per scheduler."""
@@ -210,7 +210,7 @@ def estimate(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu, constants: Wa
     counted = quantities(work, problem, gpu)
     busy, memory = busy_us(counted, constants), memory_us(counted, constants)
     parts = k_tile_parts(counted, constants)
-    bound = max(parts, key=lambda name: parts[name]) if busy > memory else "device memory"
+    bound = max(parts, key=lambda name: parts[name]) if busy > memory else DEVICE_MEMORY
     return Estimate(microseconds(counted, constants), bound, memory * work.overall, constants.joined_sharpness)
 
 
