@@ -82,6 +82,8 @@ def grouped_mm(
     entry, asked = _torch_entry if _torch_entry is not None else _open_torch_entry(), None
     if activation is not None and type(activation) is not str and entry is not None:
         activation = entry.activation_name(activation)
+    if entry is not None and offs is None and cu_seqlens is None and sizes is None:
+        sizes = entry.every_row(mat_a) if entry.are_padded(mat_a, mat_b) else None
     ends = offs if sizes is None else sizes
     known = cu_seqlens is None and ends is not None and quantize is None
     if entry is not None and known and not isinstance(mat_a, np.ndarray):
@@ -173,7 +175,7 @@ def _call(
     every_row = offs is None and sizes is None and mat_a.ndim == mat_b.ndim == 3
     if torch is not None and of_torch:
         if every_row:
-            sizes = torch.full((mat_a.shape[0],), mat_a.shape[1], dtype=torch.int32, device=mat_a.device)
+            sizes = _torch_entry.every_row(mat_a)
         others = (bias, activation, tail == "keep", expected, out_dtype, scale_a, scale_b, out)
         return _torch_entry.GroupedCall(mat_a, mat_b, offs, sizes, *others, quantize=quantize, scale_c=scale_c)
     if every_row:

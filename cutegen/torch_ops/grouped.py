@@ -57,6 +57,10 @@ _KEYWORDS = {
 }
 """Keywords of the ops that have some."""
 _PLAIN = frozenset({Tensor, torch.nn.Parameter})
+_PADDED_DIMS = 3
+MOST_KEPT = 1024
+"""Tensors of sizes that are kept for calls without."""
+_every_row: dict[tuple[torch.device, int, int, int], Tensor] = {}
 
 
 class GroupedCall(NamedTuple):
@@ -173,6 +177,37 @@ def quick(asked: Asked, beside: Mapping[str, Tensor | None], out: Tensor | None)
     if out is not None and found is not None:
         count_write(out)
     return found
+
+
+def are_padded(a: Any, b: Any) -> bool:
+    """Return whether both are tensors with a matrix for each group."""
+    return isinstance(a, Tensor) and isinstance(b, Tensor) and a.dim() == b.dim() == _PADDED_DIMS
+
+
+def _new_sizes(a: Tensor) -> Tensor:
+    return torch.full((a.shape[0],), a.shape[1], dtype=torch.int32, device=a.device)
+
+
+def every_row(a: Tensor) -> Tensor:
+    """Return the sizes of groups that have all rows of A: one tensor for each stream, number of groups and rows.
+
+    It is filled on the stream that reads it. Once so many are kept others are new at each call: a captured graph may
+    still read any of them. Nothing is kept of what a graph fills, or of tensors that others must see.
+    """
+    on_gpu = a.device.type == "cuda"
+    if torch.compiler.is_compiling() or type(a) not in _PLAIN or not is_undisturbed():
+        return _new_sizes(a)
+    if on_gpu and torch.cuda.is_current_stream_capturing():
+        return _new_sizes(a)
+    stream = torch.cuda.current_stream(a.device).cuda_stream if on_gpu else 0
+    key = a.device, stream, a.shape[0], a.shape[1]
+    if (kept := _every_row.get(key)) is not None:
+        return kept
+    with torch.inference_mode(mode=False):
+        made = _new_sizes(a)
+    if len(_every_row) < MOST_KEPT:
+        _every_row[key] = made
+    return made
 
 
 def grouped_mm(call: GroupedCall, asked: Asked | None = None) -> Tensor | tuple[Tensor, Tensor]:

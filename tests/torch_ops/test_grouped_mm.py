@@ -11,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch import Tensor  # noqa: E402
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
 import cutegen  # noqa: E402
@@ -380,3 +381,29 @@ def test_pairs_of_columns_are_in_the_order_that_a_call_names(pairs: str | int, f
         assert one.grad is not None
         assert other.grad is not None
         assert (one.grad.double() - other.grad).abs().max() <= 2.0**-5 * other.grad.abs().max()
+
+
+def test_calls_without_sizes_share_one_tensor_of_them() -> None:
+    """One for each number of groups and rows; what others must see, and what is past the limit, is new."""
+    a, b = torch.randn(3, 5, 16).bfloat16(), torch.randn(3, 16, 8).bfloat16()
+    kept = grouped.every_row(a)
+    assert kept.tolist() == [5, 5, 5]
+    assert grouped.every_row(a.clone()) is kept
+    assert grouped.every_row(a[:, :4]) is not kept
+    with torch.inference_mode():
+        assert grouped.every_row(torch.randn(3, 7, 16)).is_inference() is False
+    with FakeTensorMode():
+        assert grouped.every_row(torch.empty(3, 5, 16)) is not kept
+    a.requires_grad_()
+    for _ in range(2):
+        y = cutegen.grouped_mm(a, b)
+        y.float().sum().backward()
+    torch.testing.assert_close(y.detach(), torch.bmm(a.detach(), b), rtol=0.02, atol=0.02)
+
+
+def test_so_many_tensors_of_sizes_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grouped, "_every_row", {})
+    monkeypatch.setattr(grouped, "MOST_KEPT", 1)
+    first, second = (torch.zeros(2, rows, 8) for rows in (3, 4))
+    assert grouped.every_row(first) is grouped.every_row(first)
+    assert grouped.every_row(second) is not grouped.every_row(second)
