@@ -28,6 +28,8 @@ from cutegen.support.resources import templates_dir
 
 POINT = re.compile(r"^( *)\{% at ([a-z_]+) %\}\n", re.MULTILINE)
 """A point: its indentation and its name."""
+LINE_WITH_TEXT = re.compile(r"^(?=[^\S\n]*\S)", re.MULTILINE)
+"""The beginning of a line that is not empty."""
 FUNCTIONS, FUNCTION = "functions", "#"
 """The point of a kernel's functions, and what separates a file from the name of one of them."""
 
@@ -48,8 +50,7 @@ def at(context: Context, point: str, indent: int) -> str:
     """Return the text of all `parts` at a point, each line so far indented, empty ones excepted."""
     found = _blocks(context["parts"]).get(point, ())
     texts = ("".join(block(part.new_context(context.get_all(), shared=True))) for part, block in found)
-    lines = "".join(texts).splitlines(keepends=True)
-    return "".join(" " * indent + line if line.strip() else line for line in lines)
+    return LINE_WITH_TEXT.sub(" " * indent, "".join(texts)) if indent else "".join(texts)
 
 
 @lru_cache(maxsize=64)

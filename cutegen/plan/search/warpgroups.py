@@ -228,7 +228,9 @@ def _candidates(
 
 def _holds_factors(spec: GemmSpec, target: Target, row: KernelConfig) -> bool:
     """Return whether the registers of the row's threads hold the factors of blocks, if there are any."""
-    multiplied = swapped.as_multiplied(spec) if row.swap else spec
+    if spec.problem.scale_a is None:  # known before a spec is made for each row
+        return True
+    multiplied = _multiplied(spec) if row.swap else spec
     asked = replace(multiplied, schedule=replace(spec.schedule, consumers=row.consumers))
     return holds_factors(asked, (*row.warpgroups, 1), row.cta, target)
 
