@@ -316,6 +316,7 @@ def test_what_the_page_shows_is_what_happens() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("default")  # torch's own, of its compilers and of a CUDA graph that it records empty
 def test_on_a_gpu_what_is_chosen_is_faster_and_right_in_cuda_graphs() -> None:
     model, x = Decoder(width=512).to("cuda", torch.bfloat16), torch.randint(64, (8, 128), device="cuda")
     with torch.no_grad(), cutegen.inductor.enable() as enabled:
