@@ -215,6 +215,16 @@ PROMOTED_CORRECTIONS: Mapping[tuple[Consumers, int, int], float] = {
 Each k-tile is waited for, so tensor cores are idle unless multiplications of another warpgroup, or of the warpgroup's
 other set, are in flight. Measured on an H100: 432 times on 15 problems.
 """
+SCALED_EXCHANGED = 1.3
+SCALED_BY_COLUMNS: Mapping[int, float] = {128: 0.83, 160: 0.93, 192: 0.91}
+SCALED_NARROW = 1.05
+"""Further corrections for sums that are scaled by factors of blocks. With A and B swapped a thread reads a factor for
+each of its columns, which costs time where no operand is streamed. The others are for tiles of two warpgroups, by their
+columns.
+
+On an H200 (2026-11-28, `tune`'s candidates in CUDA graphs), 44 kernels of 4096 x 4096 x 7168 and of 32 groups of 256
+rows: measured times over predicted ones were 1.13 to 1.66, 0.80 to 1.02, and 1.0 to 1.2.
+"""
 WIDE_EXCHANGED = 0.9
 """Correction for swapped s8 products with ping-pong and s32 results, measured on an H200 from 2048^3 to 8192^3."""
 
@@ -542,6 +552,23 @@ SPLITS = (2, 3, 4, 6, 8, 16)
 CLUSTERED_SPLITS = (2, 4, 8)
 LARGEST_SPLIT = 128 * 128
 """Most elements of a tile for which splitting K pays off."""
+SCALED_FEW = (
+    *(
+        KernelConfig((64, n, 64), (1, 1), COOPERATIVE, cluster, False, 1, NEVER_MEASURED)
+        for n in (96, 192)
+        for cluster in (ALONE, (1, 2, 1))
+    ),
+    *(
+        KernelConfig((m, n, 64), (m // 64, 1), COOPERATIVE, (1, 1, 2), swap, 2, NEVER_MEASURED)
+        for m, n in ((64, 32), (64, 64), (128, 32), (128, 64))
+        for swap in (False, True)
+    ),
+)
+"""Additional rows for few rows of A with factors of blocks, which stream B: narrow shares of it, or slices of K.
+
+On an H200 (2026-11-28, `tune`'s candidates in CUDA graphs) 64 x 24576 x 1536 takes 14.3 us with 64x192, predicted
+14.0, and 16.7 with the fastest of the other rows.
+"""
 
 
 def every_row() -> Iterator[KernelConfig]:

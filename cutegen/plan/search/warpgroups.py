@@ -52,6 +52,10 @@ from cutegen.plan.search.warpgroup_rows import (
     PROMOTED,
     PROMOTED_CORRECTIONS,
     QUANTIZED_PAIRS,
+    SCALED_BY_COLUMNS,
+    SCALED_EXCHANGED,
+    SCALED_FEW,
+    SCALED_NARROW,
     UNMEASURED,
     WIDE_EXCHANGED,
     KernelConfig,
@@ -120,6 +124,7 @@ def compared_rows(
     """
     compared = (*MEASURED, *_fitted(spec, target, problem))
     if is_streamed(spec, problem):
+        others = (*(SCALED_FEW if spec.problem.scale_a else ()), *others)
         return tuple(map(as_streamed, each_kernel_once((*compared, *others))))
     if is_small(spec, problem):
         small = rows_of(problem)
@@ -222,7 +227,7 @@ def _candidates(
         candidate = candidate_of(spec, target, row)
         if candidate.stages >= DOUBLE_BUFFERED:
             span = 1.0 if _span_bytes(spec, row) == LINE_BYTES else NARROW_SPAN
-            correction = row.correction * _of_bytes(spec, target, row) * span
+            correction = row.correction * _of_bytes(spec, target, problem, row) * span
             yield replace(row, correction=correction), candidate
 
 
@@ -288,14 +293,22 @@ def _with_pairs(spec: GemmSpec, row: KernelConfig) -> KernelConfig | None:
     return replace(row, cta=(m, n, k), warpgroups=(groups, 1))
 
 
-def _of_bytes(spec: GemmSpec, target: Target, row: KernelConfig) -> float:
+def _of_bytes(spec: GemmSpec, target: Target, problem: ProblemShape, row: KernelConfig) -> float:
     """Return the correction for 8-bit elements relative to f16."""
     if promotes(spec):
         asked = replace(spec, schedule=replace(spec.schedule, consumers=row.consumers))
         sets = promoted_sets(asked, (*row.warpgroups, 1), row.cta, target, row.cta[2])
-        return PROMOTED_CORRECTIONS.get((row.consumers, prod(row.warpgroups), sets), UNMEASURED)
+        promoted = PROMOTED_CORRECTIONS.get((row.consumers, prod(row.warpgroups), sets), UNMEASURED)
+        return promoted * (1.0 if spec.problem.scale_a is None else _of_factors(spec, problem, row))
     a, c = (dtype(each.dtype) for each in (spec.problem.a, spec.problem.c))
     return WIDE_EXCHANGED if (a.bytes, c.bytes) == (1, 4) and row.swap and row.consumers == PINGPONG else 1.0
+
+
+def _of_factors(spec: GemmSpec, problem: ProblemShape, row: KernelConfig) -> float:
+    """Return the correction for sums that are scaled by factors of blocks, relative to promoted ones."""
+    if row.swap:
+        return 1.0 if is_streamed(spec, problem) else SCALED_EXCHANGED
+    return SCALED_BY_COLUMNS.get(row.cta[1], SCALED_NARROW) if prod(row.warpgroups) == 2 else 1.0
 
 
 def _span_bytes(spec: GemmSpec, row: KernelConfig) -> int:
