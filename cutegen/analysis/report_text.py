@@ -59,7 +59,7 @@ def _resource_lines(made: Report) -> Iterator[str]:
 
 
 def _ctas(made: Report) -> str:
-    return plural(made.ctas, "CTA" if made.plan.launch.ctas_per_multiprocessor is None else "CTA tile")
+    return plural(made.ctas, "CTA" if not made.plan.scheduler.source.loops else "CTA tile")
 
 
 def _access_lines(made: Report) -> Iterator[str]:

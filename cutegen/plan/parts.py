@@ -21,6 +21,7 @@ from cutegen.plan.kernel.scheduler import SplitK, TileOrder, TileScheduler, Tile
 from cutegen.plan.operands.choices import OperandChoices
 from cutegen.plan.schedule.groups import check_groups
 from cutegen.plan.schedule.order import InFlight
+from cutegen.plan.schedule.tiles import check_dynamic, is_dynamic
 from cutegen.plan.values.decision import Choice, Decision
 from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
 from cutegen.plan.values.gemm_plan import MmaPlan, Occupancy, Prefetch
@@ -171,13 +172,14 @@ class Mainloop(ABC):
 class Schedule(ABC):
     """Schedule: distributes the tiles, and the K of one tile, among CTAs, which take them from `source`.
 
-    Tiles of groups, whose sizes the device has, come from `source_of_groups`. Kernels `short_of_l2` are limited by the
-    requests to L2, which the CTAs of a GPC can share.
+    Tiles of groups, whose sizes the device has, come from `source_of_groups`, dynamic ones from `source_taken_over`.
+    Kernels `short_of_l2` are limited by the requests to L2, which the CTAs of a GPC can share.
     """
 
     __slots__ = ()
     source: ClassVar[TileSource]
     source_of_groups: ClassVar[TileSource | None] = None
+    source_taken_over: ClassVar[TileSource | None] = None
 
     @property
     @abstractmethod
@@ -214,6 +216,10 @@ class Schedule(ABC):
             check_groups(spec, mma)
             assert self.source_of_groups is not None, "specs refuse groups in a family without a source of their tiles"
             source = self.source_of_groups
+        if is_dynamic(spec):
+            check_dynamic(spec, mma)
+            assert self.source_taken_over is not None, "specs refuse dynamic tiles in a family without them"
+            source = self.source_taken_over
         scheduler = TileScheduler(
             order=order.value,
             source=source,

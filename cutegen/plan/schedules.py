@@ -7,7 +7,17 @@ from typing import ClassVar
 
 from cutegen.contract.groups import Groups
 from cutegen.contract.problem import ProblemShape
-from cutegen.plan.kernel.scheduler import GRID, GROUPED, SEARCHED, STATIC, SplitK, TileOrder, TileScheduler, TileSource
+from cutegen.plan.kernel.scheduler import (
+    GRID,
+    GROUPED,
+    SEARCHED,
+    STATIC,
+    TAKEN_OVER,
+    SplitK,
+    TileOrder,
+    TileScheduler,
+    TileSource,
+)
 from cutegen.plan.parts import Schedule
 from cutegen.plan.schedule.order import InFlight, least_read, shared_most
 from cutegen.plan.schedule.split_k import (
@@ -65,6 +75,7 @@ class Persistent(Schedule):
     splits: bool = False
     source: ClassVar[TileSource] = STATIC
     source_of_groups: ClassVar[TileSource] = SEARCHED
+    source_taken_over: ClassVar[TileSource] = TAKEN_OVER
     short_of_l2: bool = False
     spreads_alone: bool = False
 
@@ -102,6 +113,8 @@ class Persistent(Schedule):
         if scheduler.spread and in_flight is not None and in_flight.leaves_half:
             where = "one CTA on every second SM"
             why += "; the two SMs of a TPC share its path to L2: of twice as many CTAs, every second one exits at once"
+        if scheduler.source.takes_over:
+            where = "a CTA for each tile, one CTA per SM at a time"
         chosen, bound = f"{where}, one tile after another along {scheduler.order.along}", ""
         if scheduler.groups is not None:
             chosen += ", group after group"

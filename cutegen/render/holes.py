@@ -176,12 +176,12 @@ def _host_holes(plan: GemmPlan) -> dict[str, Any]:
         ],
         "compiled_with": [
             *(example for x in host if (example := parameter_holes(x).example)),
-            *(("Int32(1)",) * (2 if plan.scheduler.source.loops else 1)),
+            *(("Int32(1)",) * (2 if plan.scheduler.source.fills_gpu else 1)),
         ],
         "addressed": f"(*tensors, {', '.join(beside)})" if beside else "tensors",
         "checked_groups": _CHECKED_GROUPS[len(integers(launch.groups)) - len("mnk")],
         **group_holes(plan, tensors[RESULT].shape, tensors[RESULT].stride),
-        "launched_with": "multiprocessors, " if plan.scheduler.source.loops else "",
+        "launched_with": "multiprocessors, " if plan.scheduler.source.fills_gpu else "",
         "maps": [_map_holes(plan, tensors[each.name]) for each in launch.maps],
     }
 

@@ -97,6 +97,8 @@ def persistent_parts(plan: GemmPlan) -> tuple[str, ...]:
 def _place_parts(plan: GemmPlan) -> tuple[str, ...]:
     """Return the parts of the place of a persistent CTA among the others."""
     m, _, k = plan.mma.cluster
+    if plan.scheduler.source.takes_over:
+        return ("schedulers/whole_k_tiles.py.j2",)
     place: tuple[str, ...]
     if plan.mma.shares_copies:
         place = ("schedulers/clusters_of_slices.py.j2",) if k > 1 else ("schedulers/clusters.py.j2", _WRITERS)
@@ -155,6 +157,9 @@ def persistent_holes(plan: GemmPlan) -> dict[str, str]:
     step = "clusters" if plan.mma.shares_copies else "ctas"
     return {
         "ctas": step,
+        "fills": "launches a CTA for each tile"
+        if plan.scheduler.source.takes_over
+        else "fills the GPU with one CTA per SM, or fewer for few tiles",
         "tiles_of_producer": _head(plan, "first_tile", step),
         "grid_y": "1" if plan.split_k is None else "SPLIT_K",
         "slices_of_tile": "" if plan.split_k is None else "SPLIT_K * ",
@@ -170,8 +175,8 @@ def each_tile(plan: GemmPlan, tile: str = "tile") -> dict[str, str]:
 
 
 def _head(plan: GemmPlan, first: str, step: str, tile: str = "tile") -> str:
-    """Return the head of a loop over numbers of tiles; searched ones end where no group has the next one."""
-    if plan.scheduler.source.searched:
+    """Return the head of a loop over numbers of tiles; searched ones, or those taken over, end where none is left."""
+    if plan.scheduler.source.searched or plan.scheduler.source.takes_over:
         return "while tile < tiles"
     return f"for {tile} in cutlass.range({first}, tiles, {step}, unroll=1)"
 

@@ -16,7 +16,7 @@ from cutegen.plan.epilogue.staged import MATRICES
 from cutegen.plan.kernel.accumulator import Home
 from cutegen.plan.kernel.pipeline import Pipeline
 from cutegen.plan.kernel.role import MMA, PRODUCER
-from cutegen.plan.mainloop.tensor_memory import ACCUMULATOR, EPILOGUE
+from cutegen.plan.mainloop.tensor_memory import ACCUMULATOR, EPILOGUE, SCHEDULER, TILES
 from cutegen.plan.values.fragments import CopiedToTmem
 from cutegen.plan.values.path import OperandPath
 from cutegen.render import epilogue
@@ -67,6 +67,7 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         "cta_group": plan.atom.ctas,
         "shared": _shared(plan),
         "accumulator": _accumulator(plan),
+        "answers": plan.loop.pipeline(TILES),
         "mma_ptx": plan.atom.ptx,
         "drain": _drain(plan),
         "rest": _rest(plan),
@@ -121,6 +122,7 @@ def _text_parts(plan: GemmPlan) -> tuple[str, ...]:
         f"pipelines/boxes_of_{'groups' if grouped else 'matrices'}.py.j2",
         f"pipelines/c_of_{'groups' if addressed else 'matrices'}.py.j2",
         "pipelines/accumulator.py.j2",
+        *(("pipelines/answers.py.j2",) if plan.loop.pipeline(TILES) else ()),
         *_drained_parts(plan),
         *stored_parts(plan),
         *host_parts(plan),
@@ -154,6 +156,15 @@ def _drained_parts(plan: GemmPlan) -> tuple[str, ...]:
     if plan.split_k is None:
         return ("epilogues/drained.py.j2",)
     return ("epilogues/drained_at_once.py.j2", *slice_parts(plan))
+
+
+def _answers(plan: GemmPlan) -> tuple[str, ...]:
+    """Return the constants of the warp that asks for tiles, if one does."""
+    tiles = plan.loop.pipeline(TILES)
+    if tiles is None:
+        return ()
+    warps = sum(role.warps for role in plan.roles if role.name != SCHEDULER)
+    return (f"SCHEDULER_WARP, ANSWERS, ANSWER_BYTES = {warps}, {tiles.stages}, {tiles.payload_bytes}",)
 
 
 def _rest_parts(plan: GemmPlan) -> tuple[str, ...]:
@@ -385,6 +396,7 @@ def _settled(plan: GemmPlan) -> ConstantsByDecision:
             f"ACCUMULATOR_DTYPE = cutlass.{plan.atom.c_dtype.dsl_name}",
             f"PRODUCER_WARP, MMA_WARP, THREADS = {producer}, {mma}, {plan.threads}",
         ),
+        "schedule.tiles": _answers(plan),
         "mma.accumulator": (f"BUFFERS, COLUMNS = {sums.buffers}, {allocated}  # columns of {sums.home}",),
         "schedule.cluster": (*cluster_constants(plan), *_copiers(plan)),
         **group_constants(plan),

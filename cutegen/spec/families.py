@@ -55,6 +55,7 @@ _OF_SMALL_INSTRUCTIONS = {
     "mma.promote_k": "its sums stay in the accumulators",
     "epilogue.quantize": "the threads of a row of C are in several warps",
     "schedule.consumers": "its instructions are not per warpgroup",
+    "schedule.tiles": "its CTAs have their tiles from the launch on",
     "schedule.swap": "its instructions are small along both M and N",
 }
 FMA = PartKeys(
@@ -79,6 +80,7 @@ WGMMA = PartKeys(
         "mma.permutation": "an instruction has all columns of a warpgroup",
         "mma.tf32": "wgmma has no tf32 operands here",
         **_ALONE,
+        "schedule.tiles": "no target of wgmma cancels CTAs that have not started",
         "s2r.a.atom": "wgmma reads shared memory by matrix descriptors",
         "s2r.b.atom": "wgmma reads shared memory by matrix descriptors",
     },

@@ -491,7 +491,8 @@ class Schedule(Part):
     is the schedule of the MMA warpgroups: "cooperative" on one tile, or "pingpong", each on its own tile.
     `programmatic` launches may begin before their predecessor on the stream has ended; with "weights" they copy
     `weights` before that, B, which is A in the spec of a swapped product. With a `pace` a CTA requests a
-    tile's k-tiles at most one per N clock cycles.
+    tile's k-tiles at most one per N clock cycles. `tiles` of running CTAs are "static", or "dynamic": those of CTAs
+    that have not started.
     """
 
     raster: Raster | None = None
@@ -502,6 +503,7 @@ class Schedule(Part):
     cluster: values.ClusterCtas | None = None
     programmatic: values.Programmatic | None = None
     pace: values.PaceCycles | None = None
+    tiles: values.Tiles | None = None
     weights: str = field(default="b", metadata=NOT_A_KEY)
 
     @property

@@ -203,7 +203,7 @@ class _Often:
     ) -> _Times:
         """Return how often something of each tile is done, or of the `share` of a product's tiles."""
         launch, products = self.plan.launch, self._products()
-        one_each = launch.split is None and launch.ctas_per_multiprocessor is None
+        one_each = launch.split is None and not self.plan.scheduler.source.loops
         tiles = sum(tiles for _, tiles in products)
         what, each = plural(tiles, "CTA" if one_each else "CTA tile"), [of_tile(shape.k) for shape, _ in products]
         shares = [Fraction(1) if share is None else share(shape) for shape, _ in products]

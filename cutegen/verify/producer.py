@@ -46,7 +46,7 @@ def producer(plan: GemmPlan, row: int, column: int, *, m: int, n: int) -> Produc
         within = within[1], within[0]
     sums = plan.mma.accumulator
     thread, value = (int(i) for i in np.argwhere(sums.table == within[0] + within[1] * plan.cta_tile[0])[0])
-    block = None if plan.launch.ctas_per_multiprocessor is not None else block_of(plan, cta, m=m, n=n)
+    block = None if plan.scheduler.source.loops else block_of(plan, cta, m=m, n=n)
     return Producer(cta=cta, block=block, thread=thread, value=place_of_value(sums.extents, value))
 
 

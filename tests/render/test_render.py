@@ -337,6 +337,7 @@ def test_every_part_and_every_function_is_of_some_kernel(monkeypatch: pytest.Mon
         ),
         replace(gemm("kkn", "f16"), family="sm100", mma=Mma(cta_group=2), tile=Tile((64, 64, 64))),
         replace(gemm("kkn", "f16"), family="sm100", schedule=Schedule(split_k=2)),
+        replace(gemm("kkn", "f16"), family="sm100", schedule=Schedule(tiles="dynamic")),
         *pairs.CASES.values(),
         *(
             setting.spec()

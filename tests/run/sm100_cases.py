@@ -135,9 +135,12 @@ def random_case(seed: int) -> Case:
     n = rng.choice((8, across, 2 * across + 8, 4 * across)) if not swap else rng.choice((8, 136, 264))
     k = rng.choice((0, 8, depth, 2 * depth + 8, 5 * depth))
     case = Case(spec, m, n, k, rng.choice((None, None, 2)))
-    if cluster is None and group != PAIR and rows * columns <= 128 * 128 and rng.random() < 0.3:
-        case = replace(case, spec=replace(spec, schedule=replace(spec.schedule, split_k=rng.choice((2, 3, 5)))))
-    return case
+    if cluster is not None or group == PAIR:
+        return case
+    if rows * columns <= 128 * 128 and rng.random() < 0.3:
+        return replace(case, spec=replace(spec, schedule=replace(spec.schedule, split_k=rng.choice((2, 3, 5)))))
+    dynamic = replace(spec, schedule=replace(spec.schedule, tiles="dynamic"))
+    return replace(case, spec=dynamic) if rng.random() < 0.3 else case
 
 
 def compiled(case: Case, arch: str, kernels: Cache) -> tuple[GemmPlan, Kernel]:

@@ -25,6 +25,7 @@ from cutegen.plan.predict import predict_line_writes, predict_occupancy, predict
 from cutegen.plan.prove import prove
 from cutegen.plan.schedule.groups import check_one_product, decide_groups, mean_product
 from cutegen.plan.schedule.order import tiles_in_flight
+from cutegen.plan.schedule.tiles import decide_tiles
 from cutegen.plan.search.problem import Proposal, first_that_holds, least_time, timed
 from cutegen.plan.values.decision import Choice
 from cutegen.plan.values.gemm_plan import Predictions, step_opcodes
@@ -198,6 +199,7 @@ class Family:
             ),
             decisions=(
                 *decide_groups(spec),
+                *decide_tiles(spec),
                 *mma_decisions,
                 *(choice.decision for choice in (*copy_choices, memory.stages)),
                 *policy.of_l2,

@@ -214,7 +214,7 @@ class _Recorder:
                     self._wait(end.empty, free)
             case Action.COMMIT:
                 self._commit(end, item)
-            case Action.BULK_FETCH:
+            case Action.BULK_FETCH | Action.ASK:
                 if (name, item) not in self.announced:
                     raise wrong(name, f"{self.role.name} copies a {end.pipeline.holds} whose bytes it did not announce")
                 self._arrive(end.full, item, end.full_amount)

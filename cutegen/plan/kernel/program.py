@@ -38,6 +38,7 @@ class Action(StrEnum):
     LOAD = "load"
     FETCH = "cp.async"
     BULK_FETCH = "cp.async.bulk.tensor"
+    ASK = "clusterlaunchcontrol.try_cancel"
     GLOBAL_LOAD = "ld.global"
     STORE = "st.shared"
     TO_TMEM = "tcgen05.cp"

@@ -88,15 +88,22 @@ class TileSource:
     """The origin of a CTA's next tile.
 
     If it `loops`, a CTA computes one tile after another, and a launch has as many CTAs as the GPU holds at once;
-    otherwise a CTA's place in the grid is its only tile. `template` has the device functions and the host's grid, and
-    `opcodes` are the planned kinds of instructions among them, such as loads of sizes, as often as the text has them.
-    If tiles are `searched`, no role knows its first tile before it has loaded sizes.
+    otherwise a CTA's place in the grid is its only tile. If it also `takes_over`, a launch has a CTA for each tile, and
+    those that run cancel others that have not started, and compute their tiles. `template` has the device functions and
+    the host's grid, and `opcodes` are the planned kinds of instructions among them, such as loads of sizes, as often as
+    the text has them. If tiles are `searched`, no role knows its first tile before it has loaded sizes.
     """
 
     loops: bool
     template: str
     opcodes: tuple[tuple[str, int], ...] = ()
     searched: bool = False
+    takes_over: bool = False
+
+    @property
+    def fills_gpu(self) -> bool:
+        """True if a launch has as many CTAs as the GPU holds at once."""
+        return self.loops and not self.takes_over
 
 
 GRID = TileSource(loops=False, template="schedulers/grid.py.j2")
@@ -107,6 +114,8 @@ SEARCHED = TileSource(
     loops=True, template="schedulers/groups_of_roles.py.j2", opcodes=(("ld.global.b32", 3),), searched=True
 )
 """The same if a warp copies and others multiply: each finds its tiles, its first one and later the next."""
+TAKEN_OVER = TileSource(loops=True, template="schedulers/taken_over.py.j2", takes_over=True)
+"""A CTA for each tile; those that run take over the tiles of those that have not started (cluster launch control)."""
 STATIC = TileSource(loops=True, template="schedulers/static.py.j2")
 """Persistent CTAs: each computes every so many-th tile, from its own number on."""
 
@@ -222,7 +231,7 @@ class TileScheduler:
     @property
     def ctas_per_multiprocessor(self) -> int | None:
         """Persistent CTAs of an SM; None if a CTA computes a single tile."""
-        return self.resident if self.source.loops else None
+        return self.resident if self.source.fills_gpu else None
 
     def grid(self, mma: Tiled, rows: int, columns: int) -> Grid:
         """Return the numbers of tiles of a product along M and N, or of blocks of a cluster's tiles."""
@@ -245,7 +254,8 @@ class TileScheduler:
     ) -> Iterator[WorkTile]:
         """Yield the tiles of one CTA of a launch's grid, in its order, as generated kernels compute them.
 
-        `given` are the ends or sizes of groups. Clusters are complete, so tiles may lie past the edges of C.
+        `given` are the ends or sizes of groups. Clusters are complete, so tiles may lie past the edges of C. A tile
+        that another CTA may take over is yielded for its own CTA.
         """
         (m, n, _), (x, y, batch) = mma.cluster, cta
         rank_m, rank_n = x % m, 0 if self.split_k else y % n
@@ -257,7 +267,7 @@ class TileScheduler:
             if first % 2:
                 return
             first, step = first // 2, -(-step // 2)
-        for number in range(first, total, step) if self.source.loops else range(first, total)[:1]:
+        for number in range(first, total, step) if self.source.fills_gpu else range(first, total)[:1]:
             product, within = _located(number, counts)
             tile_m, tile_n = self.order.tile(within, grids[product])
             where = product if self.groups else batch

@@ -5,6 +5,7 @@
 | `ab` | producer | mma | bytes of the copies | the end of the multiplications that read the stage |
 | `accumulator` | mma | epilogue | the end of a tile's multiplications | each warp that has loaded its sums |
 | `c_store` | epilogue | bulk stores | `bar.sync` of those that write a buffer | the stores that read it |
+| `tiles` | scheduler | every role | the bytes of an answer | each warp that has read it; only if tiles are dynamic |
 
 The warp of the even CTA of a pair multiplies for both: the bytes of both arrive at its barriers, the end of its
 multiplications at those of both, and the warps of both release sums at its barriers. The copies of a cluster arrive at
@@ -58,6 +59,7 @@ from cutegen.plan.operands.stages import (
     most_gap_bytes,
 )
 from cutegen.plan.parts import Draft, Mainloop, Memory, Operands, Roles
+from cutegen.plan.schedule.tiles import is_dynamic
 from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.plan.values.decision import Choice
 from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
@@ -72,6 +74,10 @@ EPILOGUE, ACCUMULATOR = "epilogue", "accumulator"
 """Names of the role that drains sums, and of the pipeline of tensor memory."""
 ADDRESS = "tensor_memory"
 """Name of the region of shared memory to which an allocation of tensor memory writes its address."""
+SCHEDULER, TILES = "scheduler", "tiles"
+"""Names of the role that asks for tiles of CTAs that have not started, and of the pipeline of the answers."""
+ANSWERS, ANSWER_BYTES = 2, 16
+"""Answers that are under way or being read, and the bytes of one."""
 ADDRESS_BYTES, BARRIERS_BYTES = 16, 496
 """Bytes of that region, aligned, and those that barriers take at most."""
 
@@ -123,6 +129,25 @@ def drained_by_warps(role: Role, accumulator: Accumulator, ctas: int) -> Pipelin
     )
 
 
+def answered_tiles(readers: tuple[Role, ...]) -> Pipeline:
+    """`tiles`: which tile comes next, for every warp of a CTA; the last of `readers` asks."""
+    return Pipeline(
+        name=TILES,
+        producers=(SCHEDULER,),
+        consumers=tuple(role.name for role in readers),
+        holds=Item.TILE,
+        stages=ANSWERS,
+        payload_bytes=ANSWER_BYTES,
+        full=Barrier(sync=Sync.MBARRIER, count=1, arrivals=(Arrival(SCHEDULER, By.COPY),)),
+        empty=Barrier(
+            sync=Sync.MBARRIER,
+            count=sum(role.warps for role in readers),
+            arrivals=tuple(Arrival(role.name, By.WARP) for role in readers),
+            credits=ANSWERS,
+        ),
+    )
+
+
 def multiplied_by_thread(k_blocks: int, *, scaled: bool) -> Slot:
     """A k-tile whose multiplications release its stage; before them, factors are copied if its blocks are `scaled`."""
     factors = (Step(Action.TO_TMEM),) if scaled else ()
@@ -156,27 +181,32 @@ def drained(
     if store is not None:
         acquire = Step(Action.ACQUIRE, 1, pipeline=C_STORE)
         work = (*work, acquire, *(Step(each, pipeline=C_STORE) for each in (Action.COMMIT, Action.BULK_STORE)))
+    asks = any(each.name == TILES for each in pipelines)
+    read = (on(TILES, Action.WAIT, Action.RELEASE),) if asks else ()
+    ask = (Program(SCHEDULER, (on(TILES, Action.ACQUIRE, Action.COMMIT, Action.ASK), *read)),) if asks else ()
     return KernelLoop(
         stages=ab.stages,
         k_blocks=k_blocks,
         roles=roles,
         pipelines=pipelines,
         programs=(
-            Program(PRODUCER, FETCHED, end=() if ab.scope is Scope.CTA else (on(AB, Action.TAIL),)),
+            Program(PRODUCER, (*FETCHED, *read), end=() if ab.scope is Scope.CTA else (on(AB, Action.TAIL),)),
             Program(
                 MMA,
                 (
                     on(ACCUMULATOR, Action.ACQUIRE),
                     Range(RangeName.TURN, (multiplied,), Mark.FIRST, Mark.END),
                     on(ACCUMULATOR, Action.COMMIT),
+                    *read,
                 ),
                 end=(on(ACCUMULATOR, Action.TAIL),),
             ),
             Program(
                 EPILOGUE,
-                (on(ACCUMULATOR, Action.WAIT), Section(work, times=sub_tiles)),
+                (on(ACCUMULATOR, Action.WAIT), Section(work, times=sub_tiles), *read),
                 end=(on(C_STORE, Action.TAIL),) if store is not None else (),
             ),
+            *ask,
         ),
         least_k_tiles=1,
     ).over_tiles()
@@ -196,8 +226,9 @@ class TmaTmem(Bulk):
         """The warps that drain come first: warp i of a CTA reaches lanes 32 (i mod 4) and the next 31."""
         groups = mma.accumulator.threads // mma.accumulator.group_threads
         drains = Role(name=EPILOGUE, threads=mma.accumulator.threads, groups=groups)
+        asks = (Role(name=SCHEDULER, threads=WARP),) if is_dynamic(spec) else ()
         return Roles(
-            roles=(drains, Role(name=PRODUCER, threads=WARP), mma.role),
+            roles=(drains, Role(name=PRODUCER, threads=WARP), mma.role, *asks),
             registers_at_launch=estimate,
         )
 
@@ -248,7 +279,8 @@ class TmaTmem(Bulk):
         stage_bytes, gaps_bytes = sum(draft.stage_bytes), most_gap_bytes(draft.stage_bytes)
         of_epilogue, *_ = draft.roles.roles
         of_sums = self.places_of_sums(mma.accumulator)
-        reserved = BARRIERS_BYTES + sum(each.bytes for each in of_sums)
+        answers = ANSWERS * ANSWER_BYTES if is_dynamic(spec) else 0
+        reserved = BARRIERS_BYTES + sum(each.bytes for each in of_sums) + answers
         capacity = capacity_bytes(target) - gaps_bytes - reserved
         registers = draft.roles.registers_at_launch
         epilogue = self.epilogue(spec, draft.fusion, mma, registers, stage_bytes, capacity)
@@ -263,6 +295,7 @@ class TmaTmem(Bulk):
             self.ab(mma, stages.value, stage_bytes, clears=clears),
             self.sums(mma, of_epilogue),
             *((store,) if store else ()),
+            *((answered_tiles(draft.roles.roles),) if is_dynamic(spec) else ()),
         )
         # One thread tells others by a flag that its CTA was the last.
         barriers_bytes = mbarriers_bytes(pipelines) + (FLAG_BYTES if spec.schedule.slices > 1 else 0)
@@ -271,6 +304,7 @@ class TmaTmem(Bulk):
             *(() if c is None else (result_region(c_bytes, SWIZZLE_PERIOD_BYTES),)),
             Region(name=BARRIERS, owner=BARRIERS, bytes=barriers_bytes, align_bytes=MBARRIER_BYTES),
             *of_sums,
+            *((Region(name=TILES, owner=TILES, bytes=answers, align_bytes=ANSWER_BYTES),) if answers else ()),
         ]
         return Memory(stages=stages, epilogue=epilogue, regions=allocate(regions), pipelines=pipelines)
 
