@@ -89,6 +89,16 @@ CASES: dict[str, Case] = {
         "tile.cta",
         ("B's tile of 16x16 for 512 threads", "larger tile"),
     ),
+    "a width that leaves threads without a vector": (
+        {"tile": Tile((32, 32, 16), 2), "mma": Mma(atom_layout=(2, 4, 1)), "g2s": G2s(a=G2sCopy(bits=128))},
+        "g2s.a.bits",
+        ("A's tile of 32x16 for 256 threads", '"(32,8):(8,1)" with bits = 32 covers 32x16 exactly'),
+    ),
+    "an op that leaves threads without a vector": (
+        {"tile": Tile((32, 32, 16), 2), "mma": Mma(atom_layout=(2, 4, 1)), "g2s": G2s(a=G2sCopy(op="cp.async.cg"))},
+        "g2s.a.op",
+        ("A's tile of 32x16 for 256 threads", '"(32,8):(8,1)" with bits = 32 covers 32x16 exactly'),
+    ),
     "cp.async of an operand aligned to 2": (
         {"align": (2, None, None), "g2s": G2s(a=G2sCopy(op="cp.async.ca"))},
         "g2s.a.op",

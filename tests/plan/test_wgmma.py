@@ -268,6 +268,13 @@ def test_what_cannot_be_is_refused_with_a_way_out(name: str) -> None:
         assert text in str(caught.value)
 
 
+def test_an_atom_of_other_types_is_not_told_of_a_width_that_it_has() -> None:
+    asked = wgmma(cta=(128, 128, 64), mma=Mma(atom="SM90_64x128x16_F32BF16BF16_SS"))
+    with pytest.raises(SpecError, match="expected an atom for f16 operands and f32 sums") as caught:
+        plan(asked, "sm_90")
+    assert caught.value.fix == "use SM90_64x128x16_F32F16F16_SS"
+
+
 @pytest.mark.parametrize("name", ["8 bits along m", "8 bits along n"])
 def test_the_family_that_a_refusal_names_takes_it(name: str) -> None:
     spec, arch, _, _ = CASES[name]
