@@ -28,7 +28,9 @@ OAI = "swiglu_oai"
 WIDTHS: Mapping[str, int | None] = {"halves": None, "interleaved": 1}
 COLUMNS = 8
 LEAST_OF_PAIRS = "sm_90"
-"""The target whose kernels take pairs of columns."""
+"""The target whose kernels take pairs of any columns."""
+BY_VECTORS = ("f16", "bf16")
+"""Element types of B whose pairs of columns threads take apart by vectors along K, where no tensor map does."""
 ALPHA, LIMIT = 1.702, 7.0
 """Parameters of gpt-oss: the factor within its sigmoid; the limit of gates from above, and of ups from both sides."""
 _NUMBER = r"[+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?"

@@ -19,7 +19,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.contract.quantized import FactorsOfC
 from cutegen.dispatch.block_scales import SCALES, Block, block_of, check_factors, place_factors
 from cutegen.dispatch.formula import Formula
-from cutegen.dispatch.gated import Gated, gated_of
+from cutegen.dispatch.gated import LEAST_OF_PAIRS, Gated, gated_of
 from cutegen.dispatch.placement import VECTOR_BYTES, WORTH_A_COPY, Copy, Placement, alignment, major_of, takes_apart
 from cutegen.dispatch.quantized import Strided, new_factors, place_factors_of_result
 from cutegen.dispatch.request import Matrix, Request
@@ -239,7 +239,8 @@ def resolve_groups(given: Given, terms: GroupedTerms, where: CallTarget, out_dty
     if terms.quantized is not None:
         check_quantized(product)
     blocks = blocks_of_groups(forms)
-    mapped = gated is not None or bool(blocks) or terms.quantized is not None
+    mapped = bool(blocks) or terms.quantized is not None
+    mapped = mapped or (gated is not None and where.target == LEAST_OF_PAIRS)
     placements = {name: _operand(name, *given[name], where, product, mapped=mapped) for name in OPERANDS}
     if gated is not None and not takes_apart(placements["b"].matrix, gated.pairs, product.n):
         b = placements["b"].matrix.dtype

@@ -11,7 +11,7 @@ from cutegen.contract.buckets import BATCH_INVARIANT_M, bucket
 from cutegen.contract.problem import ProblemShape
 from cutegen.dispatch.block_scales import SCALES, Block, blocks_of, check_factors, folds_factors, place_factors
 from cutegen.dispatch.formula import Formula
-from cutegen.dispatch.gated import Gated
+from cutegen.dispatch.gated import LEAST_OF_PAIRS, Gated
 from cutegen.dispatch.placement import (
     WORTH_A_COPY,
     Copy,
@@ -114,8 +114,9 @@ def resolve(given: Given, formula: Formula, where: CallTarget, out_dtype: str | 
         placed_out, out_copied = _like_fresh(fresh, stored, problem, how), "no kernel writes its layout"
     rows = problem.m * (problem.batches if fold else 1)
     reuse = BATCH_INVARIANT_M if where.batch_invariant else rows  # a copy of B would be read by another kernel
-    # Only kernels with tensor maps have blocks, pairs, or factors of C.
-    mapped = bool(blocks) or formula.gated is not None or formula.quantized is not None
+    # Only kernels with tensor maps have blocks or factors of C, and on their target pairs.
+    mapped = bool(blocks) or (formula.gated is not None and where.target == LEAST_OF_PAIRS)
+    mapped = mapped or formula.quantized is not None
     of_a, of_b = (WORTH_A_COPY, WORTH_A_COPY) if mapped else (problem.n, reuse)
     placements = {
         "a": place_operand("a", matrix_a, at_a, kind_a, problem, **how, reuse=of_a),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -13,8 +14,8 @@ from cutegen.contract.launch import OPERANDS, RESULT_FACTORS
 from cutegen.dispatch.block_scales import LEAST_TARGET, blocks_of, members_have_blocks
 from cutegen.dispatch.cpu_time_guard import guard_cpu_time
 from cutegen.dispatch.formula import Formula
-from cutegen.dispatch.gated import LEAST_OF_PAIRS, Gated, gated_of
-from cutegen.dispatch.placement import Placement
+from cutegen.dispatch.gated import BY_VECTORS, LEAST_OF_PAIRS, Gated, gated_of
+from cutegen.dispatch.placement import Placement, major_of
 from cutegen.dispatch.prepared_call import prepare_call
 from cutegen.dispatch.quantized import (
     ELEMENT,
@@ -27,6 +28,7 @@ from cutegen.dispatch.quantized import (
 from cutegen.dispatch.resolve import Resolved, product_of, resolve, with_rows
 from cutegen.dispatch.settings import settings
 from cutegen.errors import OperandError
+from cutegen.hardware import TARGETS, Instruction
 from cutegen.run.call.memory_overlap import share_memory
 from cutegen.run.call.operands import Form, view_of
 from cutegen.support.environment import record_file
@@ -131,14 +133,45 @@ def handed(call: QuantizedCall, values: Tensor, factors: Tensor) -> tuple[Tensor
     )
 
 
-def takes_pairs(device: torch.device, arch: str | None = None) -> bool:
-    """Return whether kernels for a device, or the target `arch`, take pairs; the executor runs those of a target."""
-    return call_target(device, least=LEAST_OF_PAIRS, arch=arch).target == LEAST_OF_PAIRS
+class _Multiplication(Protocol):
+    """A call of one product, or of groups."""
+
+    @property
+    def a(self) -> Tensor:
+        """The first operand."""
+
+    @property
+    def b(self) -> Tensor:
+        """The second operand, whose columns may be pairs."""
+
+    @property
+    def scale_a(self) -> Tensor | None:
+        """Factors of the first operand."""
+
+    @property
+    def scale_b(self) -> Tensor | None:
+        """Factors of the second operand."""
+
+
+def takes_pairs(call: _Multiplication, arch: str | None = None) -> bool:
+    """Return whether kernels for a call's device, or the target `arch`, take its pairs.
+
+    Where only `mma.sync` multiplies, those of 16 bits whose B is contiguous along K do, without factors. The executor
+    runs kernels of a target.
+    """
+    target = TARGETS[call_target(call.a.device, least=LEAST_OF_PAIRS, arch=arch).target]
+    if target.name == LEAST_OF_PAIRS:
+        return True
+    if any(target.has(each) for each in (Instruction.WGMMA, Instruction.TCGEN05)):
+        return False
+    b = form_of(call.b)
+    scaled = call.scale_a is not None or call.scale_b is not None
+    return b.dtype in BY_VECTORS and not scaled and major_of(b, prefer_last=False) is False
 
 
 def _joins_pairs(call: Call, gated: Gated) -> bool:
     """Return whether a kernel makes one column of the sums of each pair."""
-    if not takes_pairs(call.a.device):
+    if not takes_pairs(call):
         return False
     if call.scale_b is None:
         return True

@@ -295,7 +295,7 @@ def _joins_pairs(call: GroupedCall, arch: str | None) -> bool:
     """Return whether a kernel has all of the activation, also one of pairs."""
     if (gated := gated_of(call.activation)) is None:
         return True
-    if call.aux or call.b.dim() != 3 or not eager.takes_pairs(call.a.device, arch):
+    if call.aux or call.b.dim() != 3 or not eager.takes_pairs(call, arch):
         return False
     scales = ("a", "b", "scale_a", "scale_b")
     given = {name: eager.form_at(x, name) for name, x in call.tensors.items() if name in scales}

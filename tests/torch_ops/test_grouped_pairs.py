@@ -19,12 +19,16 @@ import cutegen.torch_ops.grouped  # noqa: E402
 from cutegen.build import Cache  # noqa: E402
 from cutegen.contract.pairs import Pairs  # noqa: E402
 from cutegen.dispatch.gated import paired  # noqa: E402
+from cutegen.dispatch.model import spec_of  # noqa: E402
 from cutegen.dispatch.request import Request  # noqa: E402
+from cutegen.dispatch.resolve import CallTarget  # noqa: E402
 from cutegen.errors import OperandError  # noqa: E402
 from cutegen.grouped_mm import resolved_groups  # noqa: E402
 from cutegen.pack.building import build_all  # noqa: E402
 from cutegen.pack.kernel_list import read_list  # noqa: E402
 from cutegen.pack.making import make_pack  # noqa: E402
+from cutegen.plan import plan  # noqa: E402
+from cutegen.torch_ops import eager, grouped  # noqa: E402
 from tests.torch_ops.test_gated import ORDERS, by_torch, taken_apart  # noqa: E402
 from tests.torch_ops.test_grouped_mm import ROOM, SUMS, K, close, looped, named, operands  # noqa: E402
 
@@ -225,6 +229,35 @@ def test_a_request_names_expression_and_order_and_reads_them_back() -> None:
     assert (other.pairs, other.expression) == (None, None)  # torch joins the pairs
     assert other == replace(resolved_groups(a, b, arch="a100", bias=bias, offs=terms["offs"]).request, c=other.c)
     assert other.c.dtype == "f32"
+    along_k = b.mT.contiguous().mT
+    joined = resolved_groups(a, along_k, arch="a100", **terms).request
+    assert (joined.pairs, joined.b.major, joined.c.dtype) == (Pairs("gate"), "k", "bf16")  # threads take them apart
+    for spec in (joined, replace(joined, target="sm_120")):
+        assert plan(spec_of(spec), spec.target).family == "sm80"
+
+
+@pytest.mark.dsl
+@pytest.mark.slow
+@pytest.mark.usefixtures("executor")
+@pytest.mark.parametrize("order", [("halves", "gate"), (8, "up"), ("interleaved", "gate")], ids=str)
+def test_kernels_of_mma_sync_take_pairs_apart_along_k(
+    order: tuple[str | int, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on an A100: weights of (N, K) go to one kernel, those of (K, N) to a kernel of sums and torch."""
+    on_a100 = lambda device, *, least="sm_80", arch=None: CallTarget("sm_80")  # noqa: E731
+    apart, through_torch = grouped._apart, []
+    monkeypatch.setattr(eager, "call_target", on_a100)
+    monkeypatch.setattr(grouped, "call_target", on_a100)
+    monkeypatch.setattr(grouped, "_apart", lambda *call: through_torch.append(1) or apart(*call))
+    a, b, bias = experts("m")
+    terms = {"activation": "swiglu", "pairs": order[0], "first": order[1], "bias": bias, **named("m", GIVEN)}
+    for weights, expected in ((b.mT.contiguous().mT, 0), (b, 1)):
+        through_torch.clear()
+        close(cutegen.grouped_mm(a, weights, **terms), exactly("m", (a, b, bias), order))
+        assert len(through_torch) == expected
+    x, w = torch.randn(33, K).bfloat16(), torch.randn(N, K).bfloat16()
+    found = cutegen.matmul(x, w.T, activation="swiglu", pairs=order[0], first=order[1])
+    close(found, by_torch("swiglu", x.double() @ w.double().T, *order))
 
 
 @pytest.mark.dsl
