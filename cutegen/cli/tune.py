@@ -164,10 +164,11 @@ def measure(
             asks.append(tune_request_of(each.spec, target, each.problem, device, **options))
             times[asks[-1].id] = each.times
         outcome = _campaign(asks, workers)
-    folder, calls = store.folder(), None if listed is None else weighted(outcome.measured, times)
+    folder, totals = store.folder(), weighted(outcome.measured, times)
+    calls = None if listed is None else totals
     answer.give(
         lambda: tuned_table(outcome.measured, outcome.resumed, folder, calls),
-        lambda: tuned_lines(outcome.measured, folder, calls),
+        lambda: tuned_lines(outcome.measured, folder, calls or ()),
     )
     if outcome.interrupted:
         done = len(outcome.measured)

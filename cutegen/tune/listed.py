@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.pack.calls import RecordedCall
 from cutegen.spec import GemmSpec
 from cutegen.tune.jobs import Measured
 from cutegen.tune.recording import record_of
+from cutegen.tuned.times import RegimeName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,32 +41,45 @@ def listed(calls: Iterable[RecordedCall]) -> tuple[Listed, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weighted:
-    """Times of so many calls by the model's selections and by the tuned kernels, in microseconds."""
+    """Times of so many calls in one regime by the model's selections and by the tuned kernels, in microseconds."""
 
+    regime: RegimeName
     calls: int
     model_us: float
     tuned_us: float
 
     @property
     def gain(self) -> float:
-        """The speedup of all calls together."""
+        """Speedup of all calls together."""
         return self.model_us / self.tuned_us
 
 
-def weighted(measured: Sequence[Measured], times: Mapping[str, int]) -> Weighted | None:
-    """Return the times of all calls, of which `times` counts those of each problem by its id; None without a record."""
-    found = []
-    for each in measured:
-        record = record_of(each)
-        if record is None:
-            continue
-        model, tuned = (record.evidence.times(x) for x in (record.evidence.favorite, record.evidence.winner))
-        if model is not None and tuned is not None:
-            found.append((times[each.id], model.median_us, tuned.median_us))
-    if not found:
-        return None
-    return Weighted(
-        calls=sum(count for count, _, _ in found),
-        model_us=sum(count * us for count, us, _ in found),
-        tuned_us=sum(count * us for count, _, us in found),
+def weighted(measured: Sequence[Measured], times: Mapping[str, int]) -> tuple[Weighted, ...]:
+    """Return the times of all calls by regime, of which `times` counts those of each problem by its id.
+
+    A regime without times has no row.
+    """
+    found = {regime: list(_counted(measured, times, regime)) for regime in get_args(RegimeName)}
+    return tuple(
+        Weighted(
+            regime=regime,
+            calls=sum(count for count, _, _ in rows),
+            model_us=sum(count * us for count, us, _ in rows),
+            tuned_us=sum(count * us for count, _, us in rows),
+        )
+        for regime, rows in found.items()
+        if rows
     )
+
+
+def _counted(
+    measured: Sequence[Measured], times: Mapping[str, int], regime: RegimeName
+) -> Iterator[tuple[int, float, float]]:
+    """Yield the count of each problem, and the medians of its kernels by the model and by measurement."""
+    for each in measured:
+        if (record := record_of(each)) is None:
+            continue
+        evidence = record.evidence
+        model, tuned = (evidence.times(name, regime) for name in (evidence.favorite, evidence.winner))
+        if model is not None and tuned is not None:
+            yield times[each.id], model.median_us, tuned.median_us

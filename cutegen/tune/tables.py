@@ -8,6 +8,8 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
+from cutegen.bench.measure import Regime
+from cutegen.bench.tables import REGIMES
 from cutegen.errors import ArtifactError
 from cutegen.spec.write import spec_table
 from cutegen.support.columns import aligned, wrapped
@@ -23,9 +25,9 @@ Found = tuple[Path, Record | ArtifactError]
 
 
 def tuned_table(
-    measured: Sequence[Measured], resumed: int, folder: Path, calls: Weighted | None = None
+    measured: Sequence[Measured], resumed: int, folder: Path, calls: Sequence[Weighted] | None = None
 ) -> dict[str, Any]:
-    """Tabulate the winner of each problem, for programs; `calls` are the totals of a list of calls."""
+    """Tabulate the winner of each problem, for programs; `calls` are the totals of a list of calls by regime."""
     return {
         "folder": str(folder),
         "resumed": resumed,
@@ -41,11 +43,11 @@ def tuned_table(
             for each in measured
             if each.winner is None
         ],
-        **({} if calls is None else {"calls": {**asdict(calls), "gain": calls.gain}}),
+        **({} if calls is None else {"calls": [{**asdict(each), "gain": each.gain} for each in calls]}),
     }
 
 
-def tuned_lines(measured: Sequence[Measured], folder: Path, calls: Weighted | None = None) -> list[str]:
+def tuned_lines(measured: Sequence[Measured], folder: Path, calls: Sequence[Weighted] = ()) -> list[str]:
     """Tabulate the same for people, one line per problem."""
     rows = []
     for each in measured:
@@ -59,11 +61,12 @@ def tuned_lines(measured: Sequence[Measured], folder: Path, calls: Weighted | No
     said = f"{plural(len(measured), 'problem')}: {plural(len(ratios), 'record')} in {folder}"
     if ratios:
         said += f"; {geometric_mean(ratios):.3f}x the model's selection (geometric mean)"
-    if calls is not None:
-        said += (
-            f"; {plural(calls.calls, 'call')}: {calls.tuned_us:,.0f} us, by the model's selection {calls.model_us:,.0f}"
-        )
-    return [said, *aligned(rows, header=header, right={1, 2, 3, 4})]
+    totals = (
+        f"  {plural(each.calls, 'call')}, {REGIMES[Regime(each.regime)]}: {each.tuned_us:,.0f} us, "
+        f"by the model's selection {each.model_us:,.0f}"
+        for each in calls
+    )
+    return [said, *totals, *aligned(rows, header=header, right={1, 2, 3, 4})]
 
 
 def record_lines(record: Record) -> list[str]:

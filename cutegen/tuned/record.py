@@ -57,9 +57,9 @@ class Evidence:
     candidates: tuple[Tried, ...]
     sizes: str | None = None
 
-    def times(self, name: str) -> Times | None:
-        """Return the times of a candidate in the deciding regime."""
-        return next((one.times(self.decide_by) for one in self.candidates if one.name == name), None)
+    def times(self, name: str, regime: RegimeName | None = None) -> Times | None:
+        """Return the times of a candidate in a regime, by default the deciding one."""
+        return next((one.times(regime or self.decide_by) for one in self.candidates if one.name == name), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -163,22 +163,24 @@ def test_the_calls_of_a_list_are_tuned_once_each_and_weighted(
     found = table(capsys, "--from LIST.toml", *words)
     problems = [(each["problem"]["m"], each["name"]) for each in found["results"]]
     assert problems == [(128, "matmul_f16_tn_bias_n"), (60, "matmul_f16_tn_bias_n_relu")]  # the most work first
-    us = {
-        each["name"]: {one["name"]: one["graph"]["median_us"] for one in each["candidates"]}
-        for each in found["results"]
-    }
-    model, tuned = (
-        sum(count * us[each["name"]][each[which]] for each, count in zip(found["results"], (40, 10), strict=True))
-        for which in ("favorite", "winner")
-    )
-    assert found["calls"] == {
-        "calls": 50,
-        "model_us": pytest.approx(model),
-        "tuned_us": pytest.approx(tuned),
-        "gain": pytest.approx(model / tuned),
-    }
+    for row, regime in zip(found["calls"], ("graph", "launch"), strict=True):
+        us = {
+            each["name"]: {one["name"]: one[regime]["median_us"] for one in each["candidates"]}
+            for each in found["results"]
+        }
+        model, tuned = (
+            sum(count * us[each["name"]][each[which]] for each, count in zip(found["results"], (40, 10), strict=True))
+            for which in ("favorite", "winner")
+        )
+        assert row == {
+            "regime": regime,
+            "calls": 50,
+            "model_us": pytest.approx(model),
+            "tuned_us": pytest.approx(tuned),
+            "gain": pytest.approx(model / tuned),
+        }
     said, _ = run(capsys, *words)
-    assert "; 50 calls: " in said
+    assert "  50 calls, one launch, L2 cache cold and clean: " in said
     record = record_for(spec_of(REQUEST), TARGETS["sm_80"], REQUEST.problem, "stand-in")
     assert record is not None  # what serves the calls of the row looks for it by its own problem
     assert record.evidence.problem == ProblemShape(60, 64, 128)
