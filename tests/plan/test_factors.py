@@ -51,7 +51,12 @@ def test_no_tile_meets_more_blocks_than_its_factors_have_room_for(rows: int, blo
             r"tile.cta: found .*K = 64, with slices of K, which end between k-tiles; expected K = 128, that of a block",
         ),
         ({"a": Factors((32, 128))}, r"problem.scale_a.block: found 32x128: 32 rows; expected 1 or a multiple of 64"),
+        ({"a": Factors((2, 128))}, r"problem.scale_a.block: found 2x128: 2 rows; expected 1 or a multiple of 64"),
         ({"b": Factors((4, 128))}, r"problem.scale_b.block: found 4x128: 4 rows; expected 1 or a multiple of 8"),
+        (
+            {"a": Factors((1, 32), "ue8m0"), "b": Factors((1, 32), "ue8m0")},
+            r'problem.scale_a.dtype: found "ue8m0"; expected "f32": threads scale sums by it; family = "sm100" reads',
+        ),
     ],
 )
 def test_what_no_kernel_scales_is_refused(asked: dict[str, Any], said: str) -> None:
