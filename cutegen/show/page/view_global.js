@@ -20,7 +20,7 @@ const onMap = (name, x, y) => (name === "b" ? [y, x] : [x, y]);
 /** Return the title of the accumulators: the tile of C, or with pairs of columns the sums of twice C's columns. */
 function titleOfSums(m, n) {
   const columns = data.epilogue ? data.epilogue.tile[1] : n;
-  return columns === n ? `C ${m} × ${n}` : `C ${m} × ${columns}, of ${n} columns of sums`;
+  return columns === n ? `C ${m} × ${n}` : `C ${m} × ${columns}, sums ${m} × ${n}`;
 }
 
 function mapView() {
@@ -41,7 +41,7 @@ function mapView() {
       const room = k * grids.a.width > 90;
       painter.text(grids.a.x(0), grids.a.y(0) - 9, room ? `A ${m} × ${k}` : "A", bold);
       painter.text(grids.b.x(0), grids.b.y(0) - 9, `B ${n} × ${k}, N to the right`, bold);
-      painter.text(grids.c.x(0), grids.c.y(0) - 9, `${titleOfSums(m, n)}, by warp`, bold);
+      painter.text(grids.c.x(0), grids.c.y(0) - 9, `${titleOfSums(m, n)}${n * grids.c.width > 260 ? ", by warp" : ""}`, bold);
       return grids.height;
     },
     mark(painter, width) {
