@@ -144,14 +144,14 @@ class LayoutParser:
     def affine(self) -> Layout:
         shape_at = self.position()
         shape = self.tree()
-        if any(extent < 1 for extent in _flatten(shape)):
+        if any(extent < 1 for extent in flatten(shape)):
             raise self.error("every extent of a shape is at least 1", shape_at)
         if self.peek() != ":":
             return compact(shape)
         self.at += 1
         stride_at = self.position()
         stride = self.tree()
-        if not _congruent(shape, stride):
+        if not congruent(shape, stride):
             such = spec_notation(compact(shape)).partition(":")[2]
             raise self.error(f"the stride is not nested like the shape; expected a stride such as {such}", stride_at)
         return Layout(shape, stride)
@@ -210,13 +210,15 @@ class LayoutParser:
         return ValueError(f"layout {self.text!r}, position {position}: {message}")
 
 
-def _flatten(tree: IntTree) -> list[int]:
-    return [leaf for part in tree for leaf in _flatten(part)] if isinstance(tree, tuple) else [tree]
+def flatten(tree: IntTree) -> list[int]:
+    """Return the leaves of a tree, in order."""
+    return [leaf for part in tree for leaf in flatten(part)] if isinstance(tree, tuple) else [tree]
 
 
-def _congruent(a: IntTree, b: IntTree) -> bool:
+def congruent(a: object, b: object) -> bool:
+    """Return whether two trees are nested alike; what is no tuple is a leaf."""
     if isinstance(a, tuple) and isinstance(b, tuple):
-        return len(a) == len(b) and all(map(_congruent, a, b))
+        return len(a) == len(b) and all(map(congruent, a, b))
     return not isinstance(a, tuple) and not isinstance(b, tuple)
 
 

@@ -6,12 +6,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from math import prod
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
 from cutegen.algebra import LayoutExpr, inner_layout, parse_expression, size
+from cutegen.algebra.coordinates import is_of_coordinates, parse_coordinates
+from cutegen.algebra.notation import flatten
 from cutegen.cli import options
 from cutegen.cli.output import Answer
 from cutegen.cli.pictures import Format, FormatOption, choose_format, deliver, deliver_text
@@ -119,7 +122,14 @@ def show(
             options.refuse_options(
                 context, {"thread"}, "together with --layout alone; it applies to a SPEC, or to --tv"
             )
-            subject = _of_layout(layout, dtype or "f16", everything=everything)
+            is_of_offsets = not is_of_coordinates(layout)
+            if not is_of_offsets:
+                options.refuse_options(context, {"dtype"}, "with a layout of coordinates, which have no size")
+            subject = (
+                _of_layout(layout, dtype or "f16", everything=everything)
+                if is_of_offsets
+                else _of_coordinates(layout, everything=everything)
+            )
     else:
         given = [
             name
@@ -231,6 +241,20 @@ def _of_layout(text: str, dtype_name: str, *, everything: bool) -> _Subject:
     return _Subject(text, view, picture, partial(page_of_layout, expression, element, text))
 
 
+def _of_coordinates(text: str, *, everything: bool) -> _Subject:
+    """Show a layout of coordinates, which has no offsets to draw."""
+    try:
+        layout = parse_coordinates(text)
+    except ValueError as error:
+        raise RequestError(f"--layout: {error}") from error
+    _check_elements(prod(flatten(layout.shape)))
+
+    def drawn() -> NoReturn:
+        raise RequestError("--format: found a layout of coordinates, which has no offsets; expected text, or --json")
+
+    return _Subject(text, partial(layout_part.coordinates_view, layout, everything=everything), drawn, drawn)
+
+
 def _of_threads(text: str, tile: tuple[int, int], thread: int, *, everything: bool) -> _Subject:
     """Show a thread-value layout, drawn in its tile."""
     expression = _expression(text)
@@ -253,10 +277,14 @@ def _expression(text: str) -> LayoutExpr:
         expression = parse_expression(text)
     except ValueError as error:
         raise RequestError(f"--layout: {error}") from error
-    elements = size(inner_layout(expression))
+    _check_elements(size(inner_layout(expression)))
+    return expression
+
+
+def _check_elements(elements: int) -> None:
+    """Reject a layout that takes long to evaluate. Raises RequestError."""
     if elements > MAX_ELEMENTS:
         raise RequestError(f"--layout: found {elements:,} elements; expected at most {MAX_ELEMENTS:,}")
-    return expression
 
 
 def _tile(text: str) -> tuple[int, int]:

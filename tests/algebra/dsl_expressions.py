@@ -1,8 +1,8 @@
 """Evaluates layout expressions with the CuTe DSL: `python dsl_expressions.py < trees.json`, one printout a line.
 
 An expression is a tree, so that cutegen's parser has no part in it: `["layout", shape, stride]`, whose stride may be
-null; `[operation, expression]`; or `[operation, expression, tiler]`, with an integer, a layout, or `["modes", tiler,
-...]`. The DSL ends the process on some layouts that it does not expect: this is one.
+null; `["at", expression, coordinate]`; `[operation, expression]`; or `[operation, expression, tiler]`, with an integer,
+a layout, or `["modes", tiler, ...]`. The DSL ends the process on some layouts that it does not expect: this is one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ WITH_EXTENTS: dict[str, Callable[..., Any]] = {
 
 
 def tree(value: Any) -> Any:
-    """Shapes and strides as tuples."""
+    """Shapes and strides as tuples; a stride in a mode of a coordinate is `{"scale": 3, "path": [1, 0]}`."""
+    if isinstance(value, dict):
+        return value["scale"] * cute.E(value["path"])
     return tuple(map(tree, value)) if isinstance(value, list) else value
 
 
@@ -49,6 +51,8 @@ def value_of(expression: Any) -> Any:
     if name == "layout":
         shape, stride = map(tree, rest)
         return cute.make_layout(shape) if stride is None else cute.make_layout(shape, stride=stride)
+    if name == "at":
+        return cute.crd2idx(tree(rest[1]), value_of(rest[0]))
     if name in WITH_EXTENTS:
         return WITH_EXTENTS[name](value_of(rest[0]), *map(tree, rest[1:]))
     arguments = [value_of(rest[0]), *map(tiler_of, rest[1:])]

@@ -1,10 +1,14 @@
-"""Any layout expression: the offset and the bank of each element."""
+"""Any layout expression: the offset and the bank of each element, or its coordinate."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from cutegen.algebra import LayoutExpr, format_layout, offsets_by_row
+from cutegen.algebra.coordinates import CoordinateLayout
 from cutegen.hardware import DType
 from cutegen.hardware.units import BANK_BYTES, BANKS
 from cutegen.show.canvas.banks import Table, bank_legend, bank_tile
@@ -41,7 +45,24 @@ def view(expression: LayoutExpr, dtype: DType, *, everything: bool = False) -> V
     return View(blocks, content)
 
 
-def _corner(table: Table, *, everything: bool) -> list[str]:
+def coordinates_view(layout: CoordinateLayout, *, everything: bool = False) -> View:
+    """Show the coordinate of each element, mode 0 downwards and all others to the right."""
+    table = layout.by_row()
+    different = len(set(table.ravel().tolist()))
+    facts = [
+        ("elements", f"{table.size:,}: {extents(table.shape)}, mode 0 downwards"),
+        ("coordinates", f"{_compact(table.flat[0])} to {_compact(table.flat[-1])}, {different:,} different ones"),
+    ]
+    cells = np.array([[_compact(value) for value in row] for row in table], np.object_)
+    blocks = (section(str(layout), facts), ["Element coordinates", *_corner(cells, everything=everything)])
+    return View(blocks, {"layout": str(layout), "shape": list(table.shape), "coordinates": table.tolist()})
+
+
+def _compact(coordinate: object) -> str:
+    return str(coordinate).replace(" ", "").replace(",)", ")")
+
+
+def _corner(table: Table | NDArray[np.object_], *, everything: bool) -> list[str]:
     """Return the part of the table that fits, and its size; all of it with `everything`."""
     widest = max(len(f"{value}") for value in (*table[:SHOWN_ROWS, : text_width()].ravel().tolist(), table.shape[1]))
     columns = min(table.shape[1], (text_width() - 1 - len("0\\1")) // (widest + 1))
