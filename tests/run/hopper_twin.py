@@ -40,7 +40,7 @@ from cutegen.plan.kernel.program import Action, Slot, Step
 from cutegen.plan.kernel.role import MMA, Role
 from cutegen.plan.mainloop.programs import copied_in_bulk
 from cutegen.plan.mainloop.tensor_memory import TmaTmem
-from cutegen.plan.mma.tcgen05 import REGISTERS, choose_accumulator, choose_cluster
+from cutegen.plan.mma.tcgen05 import REGISTERS, Tcgen05, choose_accumulator, choose_cluster
 from cutegen.plan.parts import CountedPlan, Mma, Operands, Roles
 from cutegen.plan.values.decision import Choice, Decision
 from cutegen.plan.values.gemm_plan import MmaPlan
@@ -72,6 +72,7 @@ class WgmmaToShared(Mma):
         {
             **TCGEN05.without,
             "mma.cta_group": "wgmma is for one CTA",
+            "schedule.tiles": "no target of wgmma cancels CTAs that have not started",
             "problem.scale_a": "wgmma scales no blocks",
             "problem.scale_b": "wgmma scales no blocks",
         },
@@ -107,7 +108,7 @@ class WgmmaToShared(Mma):
 
     def counted(self, counts: dict[str, int], plan: CountedPlan) -> dict[str, int]:
         """A thread stores the address of the sums, as tcgen05.alloc does."""
-        return {**counts, **plan.stores_of_rest, "st.shared.b32": 1}
+        return {**Tcgen05().counted(counts, plan), "st.shared.b32": 1}
 
 
 class TmaToShared(TmaTmem):
@@ -253,28 +254,25 @@ def random_case(seed: int) -> Case:
 
 
 def random_grouped_case(seed: int) -> Case:
-    """A random case whose rows, columns or parts of K belong to groups; a K that is grouped is contiguous in nothing.
+    """A random case whose rows, columns or parts of K belong to groups.
 
-    A box of a tensor map begins at a multiple of 16 bytes, and packed groups anywhere: the mode that they share is not
-    the contiguous one.
+    A box begins at a multiple of 16 bytes, and packed groups anywhere: their rows of A are not contiguous, nor are
+    their columns of B.
     """
     rng, case = random.Random(seed), random_case(seed)
-    grouped = rng.choice(GROUPED if not dtype(case.spec.problem.a.dtype).is_integer else GROUPED[:-2])
-    a, b, c = (case.spec.problem.operand(name) for name in "abc")
+    grouped, problem = rng.choice(GROUPED), case.spec.problem
+    a, b = problem.a, problem.b
     if grouped.layout == "packed":
-        majors = {"m": ("k", b.major, "n"), "n": (a.major, "k", "m"), "k": ("m", "n", c.major)}[grouped.of]
-        a, b, c = (replace(x, major=major) for x, major in zip((a, b, c), majors, strict=True))
-    schedule, problem = (
-        replace(case.spec.schedule, split_k=None),
-        replace(case.spec.problem, a=a, b=b, c=c, groups=grouped),
-    )
+        a, b = (replace(x, major="k") if grouped.of == mode else x for x, mode in ((a, "m"), (b, "n")))
+    schedule = replace(case.spec.schedule, split_k=None)
     if schedule.cluster is not None and grouped.of != "k":  # CTAs of a cluster have rows of one group
         along_m, along_n = schedule.cluster[:2]
         alone = (1, along_n) if (grouped.of == "m") != bool(schedule.swap) else (along_m, 1)
         schedule = replace(schedule, cluster=alone)
+    problem = replace(problem, a=a, b=b, groups=grouped)
     spec = replace(case.spec, problem=problem, schedule=schedule, name=f"grouped_twin_{seed}")
     (m, n, k, _), (*large, _) = case.small, case.large
-    return Case(spec, (m, n, max(k, 8) if grouped.of == "k" else k, None), (*large, None))
+    return Case(spec, (m, n, max(k, 40) if grouped.of == "k" else k, None), (*large, None))
 
 
 def _sizes(rng: np.random.Generator, room: int, grouped: Groups) -> list[int]:

@@ -26,7 +26,7 @@ from tests.run.hopper_twin import (
 )
 from tests.run.wgmma_mutants import with_ptx
 
-OF_GROUPS = (100, 101, 102, 103, 104, 105, 128, 140)
+OF_GROUPS = (100, 103, 105, 116, 124, 128, 132, 143)
 """Groups of every mode, with small problems for the executor."""
 PROBLEM = 256, 160, 328, None
 """A CTA of two has five tiles, more than buffers of sums."""
