@@ -65,8 +65,11 @@ EPILOGUES = (
 def drawn(seed: int | random.Random) -> tuple[GemmSpec, random.Random]:
     """Return the spec of a seed that the rules accept, and the numbers that follow."""
     rng = seed if isinstance(seed, random.Random) else random.Random(seed)
+    # Drawn once, because the rules refuse more of what is quantized.
+    quantize = Quantized("e4m3", rng.choice(("f32", "ue8m0"))) if rng.random() < 0.3 else None
+    grouped = rng.random() < 0.3
     while True:
-        spec = _spec(rng)
+        spec = _spec(rng, quantize, grouped=grouped)
         try:
             plan(spec, ARCH)
         except SpecError:
@@ -74,16 +77,13 @@ def drawn(seed: int | random.Random) -> tuple[GemmSpec, random.Random]:
         return spec, rng
 
 
-def _spec(rng: random.Random) -> GemmSpec:
+def _spec(rng: random.Random, quantize: Quantized | None, *, grouped: bool) -> GemmSpec:
     """Draw a spec, of which the rules refuse some."""
     rows_a, rows_b = rng.choice((1, BLOCK)), rng.choice((1, BLOCK, BLOCK))
-    epilogue, quantized = rng.choice(EPILOGUES), rng.random() < 0.3
-    grouped = rng.random() < 0.3
+    epilogue = replace(rng.choice(EPILOGUES), quantize=quantize)
     n = rng.choice((32, 64, 96, 128, 192, 256))
-    schedule = Schedule(swap=True) if quantized and rng.random() < 0.4 else rng.choice(SCHEDULES)
-    if quantized:
-        epilogue = replace(epilogue, quantize=Quantized("e4m3", rng.choice(("f32", "ue8m0"))))
-    c = "e4m3" if quantized else rng.choice(("bf16", "f16", "f32"))
+    schedule = Schedule(swap=True) if quantize and rng.random() < 0.4 else rng.choice(SCHEDULES)
+    c = "e4m3" if quantize else rng.choice(("bf16", "f16", "f32"))
     major = "k" if epilogue.pairs is not None else rng.choice((None, "n", "k"))
     of_a = Factors((rows_a, BLOCK), major=rng.choice((None, "m", "k")))
     return GemmSpec(
@@ -114,8 +114,9 @@ def failure_of(spec: GemmSpec, rng: random.Random, kernels: Cache) -> str:
     assert isinstance(planned, GemmPlan)
     try:
         artifact = build(request_of(planned), kernels)
-        if artifact.manifest.warnings:
-            return str(artifact.manifest.warnings)
+        # A tile that is drawn may spill a few bytes; those that cutegen chooses do not.
+        if warnings := [x for x in artifact.manifest.warnings if "registers spill" not in x]:
+            return str(warnings)
         return (
             _of_groups(planned, Kernel(artifact), rng)
             if spec.problem.groups
