@@ -17,10 +17,11 @@ from cutegen.hardware import GPUS, TARGETS, Instruction
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.explain import plan_json
 from cutegen.plan.kernel.scheduler import TileOrder
+from cutegen.plan.mma.atom import choose_atom_layout
 from cutegen.plan.operands.stages import STAGES
 from cutegen.plan.schedule.order import TileGrid, traffic
 from cutegen.plan.search import bulk as sm120
-from cutegen.plan.search.cp_async import CANDIDATES, H200, SPLITS
+from cutegen.plan.search.cp_async import CANDIDATES, H200, SPLITS, work_of
 from cutegen.plan.search.problem import Candidate
 from cutegen.plan.search.row_alignment import K_MAJOR
 from cutegen.plan.search.tile_model import Work, estimate
@@ -397,3 +398,17 @@ def test_the_smallest_tiles_have_one_stage_for_one_k_tile_and_stage_no_result() 
     assert wide.epilogue.smem is not None
     given = plan(gemm(tile=Tile(stages=3)), "sm_90", (24, 24, 24))
     assert given.stages == 3
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_86", "sm_89"])
+def test_no_plan_without_a_problem_is_predicted_to_be_faster(target: str) -> None:
+    """On an A100 128x128x64 in two stages is, beside all tiles with as many stages as an H100 holds."""
+    spec = load_spec("sm80_bf16_nn")
+    without = plan(spec, target)
+    layout = choose_atom_layout(spec, without.cta_tile, without.mma.atom, TARGETS[target]).value
+    default = work_of(spec, TARGETS[target], Candidate(without.cta_tile, layout, without.stages), 1)
+    for extents in ((2048, 2048, 1024), (4096, 4096, 4096), (512, 6144, 12288), (300, 4096, 4096)):
+        problem = ProblemShape(*extents)
+        chosen = plan(spec, target, problem).predicted_time
+        assert chosen is not None
+        assert chosen.us <= estimate(default, problem, GPUS[target], H200).us

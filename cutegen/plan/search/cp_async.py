@@ -10,7 +10,7 @@ from math import prod
 from cutegen.algebra import Layout, TiledMma
 from cutegen.contract.launch import OPERANDS
 from cutegen.contract.problem import ProblemShape
-from cutegen.hardware import GPUS, Instruction, Target, dtype
+from cutegen.hardware import GPUS, TARGETS, Instruction, Target, dtype
 from cutegen.hardware.units import WARP
 from cutegen.plan.epilogue.store import FEW_SUMS
 from cutegen.plan.mma.atom import choose_atom, choose_atom_layout, choose_cta_tile
@@ -75,6 +75,9 @@ CANDIDATES: tuple[Candidate, ...] = (
     Candidate((16, 16, 64), (1, 2, 1), 6, overall=0.969),
 )
 
+MEASURED = TARGETS["sm_90"]
+"""The target that the rows and the constants were measured on."""
+
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Numbers of slices of K to compare."""
 
@@ -115,7 +118,8 @@ def _options(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[
     is_open = schedule.split_k is None and schedule.reduction != CLUSTER  # no cluster adds slices here
     small = is_small(spec, problem) and target.has(Instruction.WGMMA)  # measured beside kernels of `wgmma`
     splits = SPLITS if is_open else (schedule.split_k or 1,)
-    for candidate in with_stages(spec, _rows(spec, target), partial(_most_stages, spec, target)):
+    rows = with_stages(spec, _rows(spec, target), partial(_most_stages, spec, target))
+    for candidate in (each for row in rows for each in (row, *_resident_as_measured(spec, target, row))):
         whole = work_of(spec, target, candidate, 1)
         if small:
             whole = replace(whole, overall=whole.overall * OF_MMA_SYNC)
@@ -123,6 +127,25 @@ def _options(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[
             estimated = estimate(replace(whole, slices=slices), problem, gpu, H200)
             built = _for_one_k_tile(spec, candidate, slices, problem)
             yield Option(built, slices, estimated, whole.ctas_per_sm)
+
+
+def _resident_as_measured(spec: GemmSpec, target: Target, row: Candidate) -> Iterator[Candidate]:
+    """Return the row with fewer stages, if it has the tile of plans without a problem and more of its CTAs fit then.
+
+    So no plan without a problem is predicted to be faster than the selected one. An A100's SM has 164 KiB of shared
+    memory, that of the GPU that rows are for 228: of 128x128x64 in three stages it has room for one CTA instead of two.
+    Other rows keep their stages, since the constants are of kernels with those.
+    """
+    smaller = target.smem_per_sm_bytes < MEASURED.smem_per_sm_bytes
+    if spec.tile.stages is not None or not smaller or row.cta != choose_cta_tile(spec).value:
+        return
+    measured = work_of(spec, MEASURED, row, 1).ctas_per_sm
+    for stages in range(row.stages, DOUBLE_BUFFERED - 1, -1):
+        fewer = replace(row, stages=stages)
+        if work_of(spec, target, fewer, 1).ctas_per_sm >= measured:
+            if fewer != row:
+                yield fewer
+            return
 
 
 def _for_one_k_tile(spec: GemmSpec, candidate: Candidate, slices: int, problem: ProblemShape) -> Candidate:
