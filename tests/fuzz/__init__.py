@@ -8,6 +8,7 @@
     kills      what killed builds leave is whole, and goes with the next build
     built      what is planned compiles, and computes within its bounds; small integers exactly
     products   so do kernels of groups and of pairs of columns, with any bits in ends and sizes
+    tensor_memory   so do those of family sm100, for each of its targets, in two orders and without a convention
     scaled     so do kernels with factors of blocks, with quantized results, groups and pairs
 
 `make fuzz` tries them all, for hours; FUZZ="--kind specs --seed 2000 --count 500" is a slice, and a case is the same in

@@ -42,6 +42,13 @@ def test_kernels_of_groups_and_of_pairs_are_right(first: int) -> None:
     assert [verdict.outcome for verdict in tried] == [Outcome(ACCEPTED)] * AT_ONCE
 
 
+@pytest.mark.slow
+def test_a_kernel_of_tensor_memory_is_right() -> None:
+    """`tests/run/test_sm100_kernels.py` tries more of them."""
+    (verdict,) = verdicts(replace(KINDS["tensor_memory"], cpu_limit_s=400), [3], jobs=1)
+    assert verdict.outcome == Outcome(ACCEPTED)
+
+
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_what_was_found_once_is_not_found_again(path: Path) -> None:
     verdict = judge(patient(path.parent.name), Case(0, path.read_bytes().decode("utf-8", "surrogatepass")))
