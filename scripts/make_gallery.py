@@ -165,6 +165,14 @@ EXHIBITS = {
             "A contiguous along M: `ldmatrix.trans` reads its rows, and thread and value are transposed.",
         ),
     ),
+    "Tensor memory": (
+        Exhibit(
+            "tmem",
+            "sm100_bf16_pair tmem --thread 0 --arch sm_100",
+            "The lanes and columns that a CTA allocates, by what lies in them: accumulators, and factors if there are "
+            "any. The dark ones belong to one thread, which loads them by `tcgen05.ld`.",
+        ),
+    ),
     "The epilogue": (
         Exhibit(
             "epilogue",

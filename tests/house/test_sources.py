@@ -21,7 +21,7 @@ MEASURED = re.compile(
     r"(?<![\w.x])\d[\d.,]*\s(?:us|ns|ms|s|TFLOP/s|TB/s|GB/s|W|J)\b(?! *x)"  # `64 x 16 s` is no time
     r"|\d[\d.]*\s?%(?!\w)|\d+\.\d+ times|\b\d+\.\d+x\b"
 )
-WRITTEN = re.compile(r"<!-- \w+: [\w -]+ -->.*?<!-- end -->|^( *)```.*?^\1```", re.DOTALL | re.MULTILINE)
+WRITTEN = re.compile(r"<!-- \w+: [\w ./-]+ -->.*?<!-- end -->|^( *)```.*?^\1```", re.DOTALL | re.MULTILINE)
 SOURCES = {
     "machine": re.compile(r"\b(?:[AHB][12]00s?|RTX|CPU|cores?|host)\b"),
     "date": re.compile(r"\b20\d\d-\d\d-\d\d\b"),

@@ -20,8 +20,10 @@ Block = tuple[int, int, int]
 """Rows and columns of C that the CTAs of a cluster compute together, and K of a k-tile."""
 
 WIDEST_ROWS, WIDER = 192, 1.15
-"""Factor on the time of a tile of warpgroups with more rows of packed groups than that. On an H200 three products of 8
-to 128 experts took 0.91 to 1.15 times as long as predicted with 256 rows, and 0.80 to 1.03 with 112 to 192.
+"""Factor on the time of a tile of warpgroups with more rows of packed groups than that (docs/grouped.md).
+
+On an H200 three products of 8 to 128 experts took 0.91 to 1.15 times as long as predicted with 256 rows, and 0.80 to
+1.03 with 112 to 192.
 """
 SHORT_PARTS, IN_TURN = 8, 1.25
 """Factor on the time of ping-pong for parts of K of at most that many k-tiles on average: every tile begins with a

@@ -40,6 +40,7 @@ def sizes_line(time: PredictedTime) -> tuple[str, ...]:
     """Return the sentence that says the times of sizes, and how much longer the worst takes than the best, if any.
 
     >>> of_sizes = (Distribution.UNIFORM, 2.0), (Distribution.HOT, 4.0)
+
     >>> print(*sizes_line(PredictedTime(3.0, "predicted", "", of_sizes)))
     sizes of groups: uniform 2 us, hot 4 us; kernels are chosen by their mean; the worst takes 2.00 times the best
     """
