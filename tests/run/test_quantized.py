@@ -13,11 +13,12 @@ import cutegen
 from cutegen.api import request_of
 from cutegen.build import Cache, build
 from cutegen.contract.launch import RESULT_FACTORS
-from cutegen.errors import CutegenError
+from cutegen.contract.problem import ProblemShape
+from cutegen.errors import CutegenError, SpecError
 from cutegen.plan import GemmPlan, plan
 from cutegen.run import Kernel
 from cutegen.run.call.bits import float8_bits
-from cutegen.spec import Epilogue, Factors, GemmSpec, Operand, Paired, Problem, Quantized, Schedule, Tile
+from cutegen.spec import Epilogue, Factors, GemmSpec, Mma, Operand, Paired, Problem, Quantized, Schedule, Tile
 from cutegen.verify import compare, expected_outcome, random_extras, random_operands
 from cutegen.verify.counts import count_launch
 
@@ -35,6 +36,7 @@ class Setting:
     scale: str = "f32"
     epilogue: Epilogue = field(default_factory=Epilogue)
     schedule: Schedule = field(default_factory=Schedule)
+    atom_layout: tuple[int, int, int] | None = None
 
     def spec(self, *, quantized: bool = True) -> GemmSpec:
         operand = Operand(self.element, "k")
@@ -48,6 +50,7 @@ class Setting:
             tile=Tile(self.tile),
             epilogue=replace(self.epilogue, quantize=asked),
             schedule=self.schedule,
+            mma=Mma(atom_layout=self.atom_layout),
             name="quantized",
         )
 
@@ -224,3 +227,29 @@ def test_a_wrong_quantization_is_noticed(mistake: str, kernels: Cache) -> None:
     setting, edit = PLANTED[mistake]
     planned, kernel = made(setting.spec(), kernels, edit)
     assert any(failure(planned, kernel, *call) for call in CALLS)
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        (Setting(tile=(64, 128, 128), schedule=Schedule(split_k=2, cluster=(1, 1, 2))), "128 columns of a warpgroup"),
+        (replace(SWAPPED, schedule=Schedule(swap=True, split_k=2)), "1 of them in a cluster.*in the tile's rows"),
+        (
+            Setting(
+                tile=(128, 32, 128), schedule=Schedule(swap=True, split_k=2, cluster=(1, 1, 2)), atom_layout=(1, 1, 1)
+            ),
+            "2 of them in a cluster.*in the tile's rows",
+        ),
+    ],
+)
+def test_ctas_that_would_share_a_block_are_refused(setting: Setting, said: str) -> None:
+    """CTAs that add the slices of a tile store some of its parts each."""
+    with pytest.raises(SpecError, match=rf"epilogue.quantize: found 2 slices of K, .*{said}; expected all values"):
+        plan(setting.spec(), ARCH)
+
+
+@pytest.mark.parametrize(("rows", "swapped"), [(16, True), (4096, False)])
+def test_few_rows_are_quantized_in_a_swapped_product(rows: int, swapped: bool) -> None:
+    found = plan(Setting().spec(), ARCH, ProblemShape(rows, 7168, 2048))
+    assert isinstance(found, GemmPlan)
+    assert found.swapped is swapped
