@@ -16,7 +16,7 @@ from cutegen.contract.buckets import bucket
 from cutegen.dispatch.model import ModelProvider, spec_of
 from cutegen.dispatch.provider import MODEL, PACK, TUNED, Answer, Served
 from cutegen.dispatch.providers import Providers
-from cutegen.dispatch.request import Matrix, Request
+from cutegen.dispatch.request import TRIED, Matrix, Request
 from cutegen.errors import ArtifactError, RequestError
 
 ROW = Matrix("f16", "k", 16)
@@ -157,3 +157,21 @@ def test_buckets_hold_what_they_stand_for_and_are_few() -> None:
     assert len({one.m for one in buckets}) == 24
     assert all(bucket(ProblemShape(m, m, m, m)) >= ProblemShape(m, m, m, m) for m in (1, 2, 3, 31, 100, 2047, 60001))
     assert bucket(ProblemShape(5, 4096, 14336)) == ProblemShape(6, 4096, 14336)
+
+
+def test_a_mistrusted_request_is_served_by_what_has_run() -> None:
+    """Its kernel is looked up again, as a request for families that are tried; others keep theirs."""
+    them, shelf = Providers(), Shelf("shelf", "k")
+    them.register(MODEL, shelf)
+    other = replace(REQUEST, target="sm_90")
+    for request in (REQUEST, other):
+        them.kernel_for(request)
+    changes = them.changes
+    them.mistrust(REQUEST)
+    assert them.changes > changes
+    for request in (REQUEST, other):
+        them.kernel_for(request)
+    assert shelf.opened[2:] == [replace(REQUEST, family=TRIED), other]
+    assert Request.from_json(json.loads(json.dumps(shelf.opened[2].as_json())), "it") == shelf.opened[2]
+    assert spec_of(shelf.opened[2]).family is None
+    assert spec_of(replace(REQUEST, family="sm80")).family == "sm80"

@@ -215,6 +215,13 @@ def test_slices_serve_no_call_that_is_to_be_batch_invariant(pack: Pack, monkeypa
     assert pack.answer(invariant).open is None
 
 
+def test_a_call_may_ask_for_a_family(pack: Pack) -> None:
+    """Kernels of other families do not serve it, though they could; none that is here is untried."""
+    families = (None, "sm80", "tried", "sm100")
+    answers = {family: pack.answer(replace(REQUEST, family=family)).open for family in families}
+    assert [family for family, open_ in answers.items() if open_ is None] == ["sm100"]
+
+
 def test_an_epilogue_of_the_spec_is_asked_for_by_its_ops(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same expression over pairs in another order is another kernel."""
     last, pairs = "x, y -> silu(x) * y", Pairs("gate")
