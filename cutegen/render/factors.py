@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,14 +15,17 @@ from cutegen.render.groups import batches_of, begin_of
 from cutegen.render.python_text import constant
 from cutegen.render.tensors import extents_of
 
+K_TILES = ("k_tile", "first_k_tile", "first_k_tile + each")
+"""The k-tiles whose factors templates copy."""
+
 
 @dataclass(frozen=True, slots=True)
 class FactorHoles:
     """Holes of the factors of A or B: each block is of `rows` x `of_k` elements.
 
     `places` is the call that finds those of a thread's sums. A stage `holds` words or factors. The box of factors of a
-    tile of C begins at the block `first` of the matrix `batch`. Along K a k-tile has `k_elems`; boxes begin at
-    multiples of `k_step`, and have the k-tile's own at `column`; a block may have several `k_tiles`.
+    tile of C begins at the block `first` of the matrix `batch`. Along K the box of each of `K_TILES` begins as
+    `along_k` says, and has the k-tile's own at `column`.
     """
 
     name: str
@@ -34,17 +38,9 @@ class FactorHoles:
     places: str
     first: str
     batch: str
-    k_elems: int
-    k_step: int
-    k_tiles: int
+    along_k: Mapping[str, str]
     column: str
     holds: str
-
-    def of_k_tile(self, number: str) -> str:
-        """Return where the box of the k-tile `number` begins along K."""
-        if self.k_elems > 1:
-            return f"{number} * {self.k_elems}"
-        return _rounded(_block_of(number, self.k_tiles), self.k_step)
 
 
 def scales(plan: GemmPlan) -> bool:
@@ -151,9 +147,10 @@ def _holes(x: OperandPath, batch: str, members: int, *, k_tiles: int, packed: bo
         holds=f"a factor for each block of {rows} x {of_k}"
         if x.block_elems == 1
         else f"words of {rows} rows by 4 factors",
-        k_elems=1 if x.block_elems == 1 else x.tile[1],
-        k_step=along_k,
-        k_tiles=k_tiles,
+        along_k={
+            each: _rounded(_block_of(each, k_tiles), along_k) if x.block_elems == 1 else f"{each} * {x.tile[1]}"
+            for each in K_TILES
+        },
         column=_rest(_block_of("first_k_tile + each", k_tiles), along_k),
     )
 

@@ -329,6 +329,7 @@ def test_every_part_and_every_function_is_of_some_kernel(monkeypatch: pytest.Mon
             for cluster in (None, (2, 1))
         ),
         replace(warpgroups.spec("sm90"), schedule=Schedule(pace=1000)),
+        replace(load_spec("sm90_e4m3_block_scaled"), tile=Tile((128, 128, 64))),
         warpgroups.spec("sm90", dtype="e4m3", c=gemm().problem.c, cta=(128, 192, 128), promote_k=128),
         gemm("kkn", "f16", c_dtype="f32", schedule=Schedule(split_k=2, reduction="atomics")),
         *(
