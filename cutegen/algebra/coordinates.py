@@ -1,8 +1,8 @@
 """Layouts of coordinates: their strides, such as `1@0`, add to one mode of a coordinate instead of an offset.
 
 CuTe writes E<0> for the stride 1 in mode 0 and prints it as `1@0`. E<1,0> is mode 0 within mode 1, printed from the
-innermost mode on: `1@0@1`. Such are the layouts of identity tensors and of TMA's coordinates (CUTLASS, "CuTe TMA
-Tensors", `media/docs/cpp/cute/0z_tma_tensors.md`).
+innermost mode on: `1@0@1`. Such are the layouts of identity tensors and of TMA's coordinates (CUTLASS's page
+"CuTe TMA Tensors").
 """
 
 from __future__ import annotations

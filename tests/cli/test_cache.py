@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cutegen.build import Artifact, BuildRequest, Cache, build
-from cutegen.cli import plan as plan_verb
+from cutegen.cli import options
 from tests.build.conftest import cache as cache
 from tests.build.conftest import calls as calls
 from tests.build.conftest import rng as rng
@@ -189,7 +189,7 @@ def test_a_full_disk_anywhere_is_no_defect(cli: Cli, monkeypatch: pytest.MonkeyP
     def full(name: str) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", "/somewhere")
 
-    monkeypatch.setattr(plan_verb, "named_spec", full)
+    monkeypatch.setattr(options, "named_spec", full)
     outcome = cli("plan sm80_hgemm_tn")
     assert outcome.code == 3
     assert "No space left on device: '/somewhere'; free some space where the output goes" in outcome.error

@@ -230,7 +230,7 @@ PLANTED = {
     ),
     "sums in tensor memory take registers": Fault(
         _KERNEL + "accumulator.py",
-        "return self.registers_of(values if self.home is Home.TENSOR_MEMORY else self.values)",
+        "return self.registers_of(self.values if self.home is Home.REGISTERS else values)",
         "return self.registers_of(self.values)",
         _ACCUMULATOR + "test_the_rule_chooses_parts_of_an_accumulator_in_tensor_memory",
     ),

@@ -235,7 +235,11 @@ PLANTED: dict[str, tuple[Setting, str, str]] = {
     "what follows is cleared in A alone": (PARTS, "        clear_from(sB, CTA_N, rest, stage)\n", ""),
     "what boxes have before a part of K is multiplied": (ANYWHERE, "if before > 0:", "if before > CTA_K:"),
     "zeros are stored without a fence": (PARTS, REST_FENCE, REST_FENCE.split("\n")[1]),
-    "a part of K without rows has the sums of what follows it": (PARTS, "begin = room", "begin = begin"),
+    "a part of K without rows has the sums of what follows it": (
+        PARTS,
+        "begin = cutlass.max(room, 16)",
+        "begin = begin",
+    ),
     "a part of K without rows is left out": (
         PARTS,
         "Int32(first_group + cute.arch.lane_idx() < groups) * across",
@@ -377,6 +381,14 @@ def edited(setting: Setting, right: str, wrong: str, kernels: Cache) -> tuple[Ge
     assert right in asked.source.text
     text = asked.source.text.replace(right, wrong)
     return planned, Kernel(build(replace(asked, source=replace(asked.source, text=text), edited=True), kernels))
+
+
+@pytest.mark.dsl
+@pytest.mark.parametrize("fresh", [False, True])
+def test_parts_of_no_k_at_all_are_zero(fresh: bool, kernels: Cache) -> None:
+    """The extents of a tensor map are at least 1: a k-tile at place 0 would have what lies there."""
+    none = replace(PARTS.among, room=0)
+    assert failure(*compiled(PARTS, kernels), np.zeros(5, np.int32), 1, fresh=fresh, among=none) == ""
 
 
 @pytest.mark.dsl

@@ -191,7 +191,7 @@ def test_groups_are_quantized_on_a_gpu_in_one_launch(layout: str) -> None:
         return found
 
     call()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiled:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True) as profiled:
         values, factors = call()
     assert sum(each.count for each in profiled.key_averages()) == 1
     torch.testing.assert_close(factors.cpu(), by_torch[1], rtol=CUT, atol=0.0)

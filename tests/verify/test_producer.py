@@ -9,6 +9,7 @@ from itertools import product
 import pytest
 
 from cutegen.plan import GemmPlan, plan
+from cutegen.plan.kernel.scheduler import STATIC
 from cutegen.spec import Operand, Problem, Raster, Schedule, Tile, load_spec
 from cutegen.spec.model import GemmSpec
 from cutegen.verify.producer import block_of, producer
@@ -52,7 +53,7 @@ def test_rows_of_a_swapped_kernel_are_columns_of_the_result() -> None:
 
 def test_persistent_ctas_have_no_block_of_their_own() -> None:
     planned = plan(load_spec("sm80_hgemm_tn"), "sm_80")
-    persistent = replace(planned, launch=replace(planned.launch, ctas_per_multiprocessor=1))
+    persistent = replace(planned, scheduler=replace(planned.scheduler, source=STATIC))
     found, other = (producer(each, 130, 5, m=300, n=200) for each in (persistent, planned))
     assert str(found) + f", blockIdx.x {other.block}" == str(other)
     assert found.block is None
