@@ -10,7 +10,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from importlib import metadata
 from typing import Any
 
 from cutegen.bench.conditions import PACKAGES, versions
@@ -34,7 +33,7 @@ _ROW = "a row of the report"
 def described(target: Target) -> dict[str, Any]:
     """Return the target, and this machine's GPU, driver and versions; no GPU if its kernels are not the target's."""
     found: dict[str, Any] = {
-        "cutegen": metadata.version("cutegen"),
+        "cutegen": versions(("cutegen",)).get("cutegen", "not installed"),
         "target": target.name,
         "gpu_arch": target.gpu_arch,
         "device": None,

@@ -357,6 +357,23 @@ def library(folder: Path, kernel: Any, body: str) -> Any:
     return ctypes.CDLL(str(made))
 
 
+@needs_compiler
+def test_a_library_shows_nothing_of_its_kernel(tmp_path: Path) -> None:
+    """Of a visible static variable in an inline function a process has one, whatever library the next comes from."""
+    contract = plan(load_spec("sm90_hgemm_tn"), "sm_90").launch
+    (tmp_path / "kernel.h").write_text(cpp_header(contract, CUBIN, "sm_90a"))
+    used = f"const void* volatile used = &{contract.entry}::detail::bound(); (void)used;"
+    (tmp_path / "run.cpp").write_text(f'#include "kernel.h"\nextern "C" void run() {{ {used} }}\n')
+    command = ["g++", "-std=c++17", "-O0", "-shared", "-fPIC", "run.cpp", "-ldl", "-o", "run.so"]
+    subprocess.run(command, check=True, cwd=tmp_path)
+    shown = subprocess.run(
+        ["nm", "-D", "--defined-only", "run.so"], check=True, cwd=tmp_path, capture_output=True, text=True
+    )
+    assert [line.split()[-1] for line in shown.stdout.splitlines() if contract.entry in line or "run" in line] == [
+        "run"
+    ]
+
+
 @pytest.mark.gpu
 @pytest.mark.dsl
 @needs_compiler
