@@ -1,0 +1,101 @@
+"""Write the measured tables of docs/grouped.md and docs/block_scales.md: `python scripts/make_products.py`.
+
+Each block between markers is written anew from docs/products.json.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+DATA = ROOT / "docs" / "products.json"
+END = "<!-- end -->"
+TABLES: Mapping[str, tuple[str, ...]] = {
+    "grouped.md": ("grouped", "masked", "wgrad"),
+    "block_scales.md": ("scaled", "scaled_grouped"),
+}
+"""The tables of each page."""
+TITLES = {
+    "grouped": "packed groups of rows, bf16",
+    "masked": "padded groups, bf16: groups x mean rows x N x K",
+    "wgrad": "gradients of weights, bf16",
+    "scaled": "factors of 1 x 128 and 128 x 128: M x N x K",
+    "scaled_grouped": "the same in packed groups: groups x mean rows x N x K",
+}
+TORCH = {
+    "grouped": "grouped_mm",
+    "masked": "bmm of all rows",
+    "wgrad": "grouped_mm",
+    "scaled": "scaled_mm",
+}
+"""What torch offers; nothing for groups with factors of blocks."""
+
+Row = Mapping[str, Any]
+
+
+def begin(table: str) -> str:
+    """Return the marker before a table."""
+    return f"<!-- begin: scripts/make_products.py {table} -->"
+
+
+def ratios(row: Row) -> dict[str, float]:
+    """Return the time of each other contender over cutegen's, both in graphs of one run."""
+    graph = row["graph_us"]
+    found = {"torch": graph["torch"] / graph["cutegen"]} if "torch" in graph else {}
+    if (second := row.get("second_run_us")) is not None:
+        found["quack"] = second["quack"] / second["cutegen"]
+    return found
+
+
+def table(name: str, rows: Mapping[str, Row]) -> str:
+    """Return one table in Markdown, with the geometric mean and the least of cutegen's speed over the best other's."""
+    others = [(each, title) for each, title in (("torch", TORCH.get(name, "")), ("quack", "QuACK")) if _has(each, rows)]
+    titles = [TITLES[name], "floor, us", "cutegen, us", "of the floor"]
+    titles += [f"x {'torch, ' if each == 'torch' else ''}{title}" for each, title in others]
+    lines = [_line(titles), _line("---" for _ in titles)]
+    for key, row in rows.items():
+        ours = row["graph_us"]["cutegen"]
+        cells = [key, _us(row["floor_us"]), _us(ours), f"{100 * row['floor_us'] / ours:.0f} %"]
+        lines.append(_line([*cells, *(f"{ratios(row)[each]:.2f}" for each, _ in others)]))
+    if others:
+        best = [min(ratios(row).values()) for row in rows.values()]
+        mean = math.exp(sum(map(math.log, best)) / len(best))
+        lines += ["", f"Against the best other: {mean:.2f} on average (geometric mean), {min(best):.2f} at least."]
+    return "\n".join(lines)
+
+
+def _us(time: float) -> str:
+    return f"{time:,.0f}" if time >= 100 else f"{time:.1f}"
+
+
+def _has(contender: str, rows: Mapping[str, Row]) -> bool:
+    return all(contender in ratios(row) for row in rows.values())
+
+
+def _line(cells: Iterator[str] | list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def written(page: str, data: Mapping[str, Any], names: tuple[str, ...]) -> str:
+    """Return the text of a page with its tables written anew."""
+    for name in names:
+        before, marker, rest = page.partition(begin(name))
+        assert marker, f"no marker of {name}"
+        page = f"{before}{marker}\n\n{table(name, data['products'][name])}\n\n{END}{rest.partition(END)[2]}"
+    return page
+
+
+def main() -> None:
+    """Write both pages."""
+    data = json.loads(DATA.read_text())
+    for page, names in TABLES.items():
+        path = ROOT / "docs" / page
+        path.write_text(written(path.read_text(), data, names))
+
+
+if __name__ == "__main__":
+    main()
