@@ -21,7 +21,7 @@ LAUNCHES = 3
 SWIGLU = "x, y -> silu(x) * y"
 SETTINGS: tuple[by_warps.Setting | by_warpgroups.Setting, ...] = (
     *by_warps.QUICK[:3],
-    by_warpgroups.Setting("m", majors="mnn", ops=("bias_m", "scale_n")),
+    by_warpgroups.Setting("m", majors="knn", ops=("bias_m", "scale_n")),
     by_warpgroups.Setting("m", expression=SWIGLU, pairs=Paired("halves", "gate")),
     by_warpgroups.Setting("m", "padded", ("f16", "f16"), ops=("bias_n",)),
     by_warpgroups.Setting("m", ops=("bias_n",), schedule=Schedule(swap=True), tile=(128, 16, 64)),

@@ -159,7 +159,8 @@ def test_groups_are_right_for_any_ends(setting: Setting, kernels: Cache) -> None
 @pytest.mark.slow
 @pytest.mark.parametrize("setting", [*QUICK, *MORE], ids=str)
 def test_many_groups_are_right_for_any_ends(setting: Setting, kernels: Cache) -> None:
-    assert list(failures(*compiled(setting, kernels), 12, setting.among)) == []
+    launches = 4 if setting.of == "k" else 12  # each of 300 parts of K has all tiles of its C
+    assert list(failures(*compiled(setting, kernels), launches, setting.among)) == []
 
 
 def fails_with_many_groups(planned: GemmPlan, kernel: Kernel, among: Extents) -> str:
@@ -257,8 +258,8 @@ PLANTED: dict[str, tuple[Setting, str, str]] = {
     ),
     "factors of the weights are those of the first group": (
         SCALED,
-        "tScaleBc[None, tile_n * CTA_N // 128, k_tile, batch]",
-        "tScaleBc[None, tile_n * CTA_N // 128, k_tile, 0]",
+        "tScaleBc[None, tile_n * CTA_N // 128, k_tile // 4 * 4, batch]",
+        "tScaleBc[None, tile_n * CTA_N // 128, k_tile // 4 * 4, 0]",
     ),
     "what follows a part of K is in promoted sums": (
         PROMOTED,

@@ -44,7 +44,7 @@ def rectangle(box: Box) -> Rectangle:
 
 def overlapping(rectangles: Iterable[Rectangle]) -> list[tuple[int, int]]:
     """Pairs of rectangles that share more than an edge."""
-    corners = np.array(list(rectangles))
+    corners = np.array(list(rectangles)).reshape(-1, 4)
     order = np.argsort(corners[:, 1])
     left, top, right, bottom = corners[order].T
     pairs = []
