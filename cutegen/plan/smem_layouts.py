@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -157,19 +157,23 @@ def _check_base(spec: GemmSpec, key: str, swizzle: Swizzle, least_elems: int) ->
         )
 
 
+def _period_elems(swizzle: Swizzle) -> int:
+    return int(2 ** (swizzle.bits + swizzle.base + swizzle.shift))
+
+
 def _check_swizzle(
     spec: GemmSpec, key: str, swizzle: Swizzle, tile: tuple[int, int], vector_elems: int, atoms: tuple[Layout, ...]
 ) -> None:
     bits, base, shift = swizzle.bits, swizzle.base, swizzle.shift
     least = vector_elems.bit_length() - 1
-    period, elems = 2 ** (bits + base + shift), tile[0] * tile[1]
+    period, elems = _period_elems(swizzle), tile[0] * tile[1]
     if bits and elems % period:
         shortest = 2 ** (least + 2)
         raise spec.error(
             key,
             found=f"[{bits}, {base}, {shift}]: a period of 2^{bits + base + shift} = {period} elements",
             expected=f"a period that divides the tile's {extents(tile)} = {elems} elements",
-            fix=looks_like_bytes(swizzle, VECTOR_BYTES // vector_elems)
+            fix=looks_like_bytes(swizzle, VECTOR_BYTES // vector_elems, lambda own: not elems % _period_elems(own))
             or (ANY_TILE if elems % shortest else f"[1, {least}, 1] has the shortest, {shortest}"),
         )
     if not atoms:
@@ -216,13 +220,18 @@ def in_elements(swizzle: Swizzle | None, element_bytes: int) -> Swizzle | None:
     return Swizzle(swizzle.bits, vector_elems.bit_length() - 1, 3)
 
 
-def looks_like_bytes(swizzle: Swizzle | None, element_bytes: int) -> str:
-    """Return what to write instead of a swizzle that looks like one of bytes; empty for any other."""
+def looks_like_bytes(
+    swizzle: Swizzle | None, element_bytes: int, fits: Callable[[Swizzle], bool] = lambda own: True
+) -> str:
+    """Return what to write instead of a swizzle that looks like one of bytes; empty for any other.
+
+    Empty too where `fits` refuses the swizzle in elements: a fix must not lead to the next refusal.
+    """
     own = in_elements(swizzle, element_bytes)
-    if own is None or swizzle is None:
+    if own is None or swizzle is None or not fits(own):
         return ""
     given, meant = (f"[{x.bits}, {x.base}, {x.shift}]" for x in (swizzle, own))
-    return f"{given} looks like a swizzle of bytes: in elements of {element_bytes} bytes this is {meant}"
+    return f"{meant} is it in elements of {element_bytes} bytes: {given} looks like a swizzle of bytes"
 
 
 def _given_layout(spec: GemmSpec, key: str, text: str, tile: tuple[int, int]) -> LayoutOption:

@@ -165,6 +165,20 @@ def test_a_swizzle_of_a_longer_base_is_suggested_only_if_there_is_one(swizzle: t
     assert followed(asked, "sm_80", print) == 1
 
 
+@pytest.mark.parametrize("tile", [(96, 24, 24), (96, 32, 32), (96, 24, 32)])
+def test_a_swizzle_of_bytes_is_told_in_elements_where_those_fit_the_tile(tile: tuple[int, int, int]) -> None:
+    """[2, 4, 3] of bytes is [2, 2, 3] in elements of 4 bytes, a period of 128: 24 x 24 = 576 is no multiple of it."""
+    asked = gemm(dtype="tf32", tile=Tile(tile), smem=Smem(b=SmemLayout(swizzle=(2, 4, 3))))
+    elems = tile[1] * tile[2]
+    error = refusal(asked, "sm_80")
+    assert (error is None) == (elems % 512 == 0)
+    if error is not None:
+        meant = (2, 2, 3) if elems % 128 == 0 else (1, 2, 1)
+        assert ("looks like a swizzle of bytes" in error.fix) == (elems % 128 == 0)
+        assert changes(error, asked) == {"smem.b.swizzle": meant}
+        assert followed(asked, "sm_80", print) == 1
+
+
 @pytest.mark.parametrize("majors", ["kkn", "knn"])
 def test_a_layout_that_ldmatrix_cannot_load_is_to_blame_not_the_major(majors: str) -> None:
     asked = replace(gemm(majors, smem=Smem(b=SmemLayout(pad=1))), family="sm120")

@@ -134,10 +134,10 @@ def test_names_of_cutlass_are_layouts() -> None:
 
 def test_a_swizzle_that_looks_like_bytes_is_told_in_elements() -> None:
     bytes_ = SmemKeys(b=SmemLayout(swizzle=(3, 4, 3)))
-    said = "in elements of 2 bytes this is [3, 3, 3]"
+    said = "[3, 3, 3] is it in elements of 2 bytes"
     found = make_plan(gemm(tile=Tile((128, 128, 64)), smem=bytes_), "sm_80")
     assert said in next(x.why for x in found.decisions if x.key == "smem.b")
-    with pytest.raises(SpecError, match=r"in elements of 2 bytes this is \[3, 3, 3\]"):
+    with pytest.raises(SpecError, match=r"\[3, 3, 3\] is it in elements of 2 bytes"):
         make_plan(replace(gemm(smem=bytes_), family="sm90"), "sm_90")
     own = make_plan(gemm(tile=Tile((128, 128, 64)), smem=SmemKeys(b=SmemLayout(swizzle=(3, 3, 3)))), "sm_80")
     assert "looks like" not in next(x.why for x in own.decisions if x.key == "smem.b")

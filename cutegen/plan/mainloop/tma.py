@@ -239,8 +239,8 @@ def _not_described(spec: GemmSpec, x: OperandTile, options: tuple[_Option, ...],
         reason = "a descriptor describes it, but bulk tensor copies write another layout"
     except NoDescriptorError as error:
         reason = f"no matrix descriptor: {error}"
-    fix = looks_like_bytes(x.requested[0].swizzle, x.dtype.bytes)
-    fix = fix or swizzle_fix(options[0].layout.mode.swizzle(x.dtype.bits))
+    offered = [option.layout.mode.swizzle(x.dtype.bits) for option in options]
+    fix = looks_like_bytes(x.requested[0].swizzle, x.dtype.bytes, offered.__contains__) or swizzle_fix(offered[0])
     other = family_with(Instruction.MMA_SYNC, Instruction.BULK_TENSOR)
     return spec.error(
         x.smem_key,

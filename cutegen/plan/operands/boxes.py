@@ -150,11 +150,12 @@ def requested_boxes(spec: GemmSpec, x: OperandTile, options: tuple[LayoutOption,
         return ()
     found = tuple(option for option in options if is_requested(spec, x, option.swizzle, option.atom))
     if not found:
+        offered = [option.swizzle for option in options]
         raise spec.error(
             x.smem_key,
             found=x.requested[0].name,
             expected=f"what a tensor map can write: {', '.join(option.name for option in options)}",
-            fix=looks_like_bytes(x.requested[0].swizzle, x.dtype.bytes) or swizzle_fix(options[0].swizzle),
+            fix=looks_like_bytes(x.requested[0].swizzle, x.dtype.bytes, offered.__contains__) or swizzle_fix(offered[0]),
         )
     return found
 
