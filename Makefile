@@ -27,7 +27,7 @@ run: $(COMPILES) ## the main job: plan SPEC, build its kernel, run it (on the CP
 quick: $(INSTALLED) ## a few tests of every package, for daily work: those in tests/quick.txt
 	$(BIN)/pytest -n auto --maxprocesses 2 -m "not slow and not gpu" @tests/quick.txt
 
-test: $(INSTALLED) ## the fast tests that need no GPU; SEED=7 draws the inputs of the run that printed this seed
+test: $(INSTALLED) ## the fast tests that need no GPU; SEED=7 draws the inputs of the run that printed this seed, SEED=new others
 	$(PYTEST) -m "not slow and not gpu"
 
 test-slow: $(INSTALLED) ## the slow tests that need no GPU

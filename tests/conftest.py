@@ -4,7 +4,8 @@
 
 `--draw SEED` runs a fifth of the slow tests, which the seed draws.
 
-`--seed N` draws the random inputs of the run that printed this seed (`seeding.py`); else they are new in each run.
+`--seed N` draws the random inputs of the run that printed this seed (`seeding.py`), `--seed new` those of no other run.
+Without it they follow from the commit: what passed once passes again, and the next commit draws others.
 
 `--kernels FOLDER` keeps the cache of kernels that tests share from run to run.
 
@@ -28,7 +29,7 @@ from hypothesis import settings
 from cutegen.build import Cache
 from cutegen.hardware.targeting import present_target
 from tests.build.warm import WarmCompiler, warm_compiler
-from tests.seeding import LARGEST, Seeding
+from tests.seeding import LARGEST, Seeding, seed_of_commit
 
 STARTS_THE_COMPILER = {"build", "fuzz"}
 """Folders of tests that compile as users do: what stands above that room finds the same kernels.
@@ -47,15 +48,17 @@ os.environ.pop("COLUMNS", None)  # what pytest and shells say of their own termi
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write what is printed now as what is expected")
     parser.addoption("--draw", metavar="SEED", help="of the slow tests run a fifth, drawn by the seed (default: all)")
-    parser.addoption("--seed", type=int, metavar="N", help="draw what the run with this seed drew (default: a new one)")
+    parser.addoption("--seed", metavar="N", help="draw what this seed drew, or `new` (default: the commit's)")
     parser.addoption("--kernels", type=Path, help="the folder of the kernels that tests share (default: a new one)")
 
 
 @pytest.hookimpl(tryfirst=True)  # before Hypothesis looks for its seed
 def pytest_configure(config: pytest.Config) -> None:
     """The processes of xdist are told of the seed: they are started with the options of this one."""
-    if config.option.seed is None:
-        config.option.seed = random.SystemRandom().randrange(LARGEST)
+    asked = config.option.seed
+    if asked == "new":
+        asked = random.SystemRandom().randrange(LARGEST)
+    config.option.seed = seed_of_commit() if asked is None else int(asked)
     if getattr(config.option, "hypothesis_seed", None) is None:
         config.option.hypothesis_seed = str(config.option.seed)
     if settings().derandomize:  # Hypothesis's choice where `CI` is set: the seed of the run would draw nothing

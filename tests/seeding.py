@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import hashlib
 import random
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,6 +32,16 @@ def new_generator() -> np.random.Generator:
 def seed_of(run: int, name: str) -> int:
     """Return the seed of a test, or of a fixture that outlives one, in the run with this seed."""
     return int.from_bytes(hashlib.sha256(f"{run} {name}".encode()).digest()[:4])
+
+
+def seed_of_commit() -> int:
+    """Return the seed that the commit of this checkout draws; 0 outside a repository of git."""
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    try:
+        commit = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return 0
+    return int(commit, 16) % LARGEST
 
 
 def seed_all(seed: int, *, gpus: bool = False) -> None:

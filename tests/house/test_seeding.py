@@ -81,6 +81,8 @@ def test_a_test_draws_the_same_in_any_order_and_other_numbers_with_another_seed(
     assert part == {name: whole[name] for name in ("fixture", "test b", "alone")}
     other = drawn(path, "--seed", "8", str(path))
     assert all(other[name] != whole[name] for name in whole)
+    again = [drawn(path, str(path)) for _ in range(2)]  # the seed of the commit
+    assert again[0] == again[1]
 
 
 def test_every_generator_is_seeded_and_may_be_kept_as_it_is() -> None:

@@ -155,7 +155,8 @@ def requested_boxes(spec: GemmSpec, x: OperandTile, options: tuple[LayoutOption,
             x.smem_key,
             found=x.requested[0].name,
             expected=f"what a tensor map can write: {', '.join(option.name for option in options)}",
-            fix=looks_like_bytes(x.requested[0].swizzle, x.dtype.bytes, offered.__contains__) or swizzle_fix(offered[0]),
+            fix=looks_like_bytes(x.requested[0].swizzle, x.dtype.bytes, offered.__contains__)
+            or swizzle_fix(offered[0]),
         )
     return found
 
