@@ -1,17 +1,19 @@
-"""What the choice of kernels costs on every stored table of measured kernels, beside the best kernel of the table.
+"""What choices cost on every stored table of measured kernels, beside the best that the table has.
 
-A study is one table: which products it has, what plans predict of its kernels, and the corrections that are fitted to
-it. `python -m tests.plan.regrets` writes the page's table, which takes minutes.
+A study is one table: which choices it has, what plans select, and the rule or the corrections that come from it.
+`python -m tests.plan.regrets [FILE ...]` writes the rows of some tables on the pages, or those of all, which takes
+minutes.
 """
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache, partial
-from typing import Any, NamedTuple
+import math
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,106 +24,25 @@ from cutegen.plan.search import corrections, cp_async, warpgroup_rows, warpgroup
 from cutegen.plan.search.row_alignment import K_MAJOR
 from cutegen.plan.search.warpgroup_model import estimate
 from cutegen.plan.search.warpgroup_rows import MEASURED, is_small
-from cutegen.spec import GemmSpec
-from tests.gpu.measured import STORED, TORCH, geometric_mean
+from cutegen.spec import GemmSpec, Operand, Problem
+from tests.gpu.estimates import compared_us, row_of, setting_of
+from tests.gpu.measured import STORED_H100, TORCH, Measured, held_out, load
 from tests.gpu.settings import parsed
 from tests.gpu.sweep_kernels import Shape, shape_of
-from tests.plan.pages import DOCS
-from tests.plan.worth import DEVICE, OPEN, _compared, forget, predicted_of_families, times_of, without
+from tests.plan import regrets_of_orders
+from tests.plan.study import BEGIN, BLOCK, END, HEAD, PAGES, Case, Patch, Study, rows_of
+from tests.plan.worth import DEVICE, OPEN, _compared, predicted_of_families, times_of, without
 
-MAJORS = {"TT": ("k", "n"), "NN": ("m", "k"), "NT": ("m", "n")}
-PAGE = DOCS / "lab" / "tile_model.md"
-BLOCK = re.compile(r"(<!-- regrets: table -->\n).*?(<!-- end -->)", re.DOTALL)
-HEAD = (
-    "| table | products | times | selected | at most | uncorrected | at most | x torch | uncorrected |\n"
-    "|---|---|---|---|---|---|---|---|---|\n"
+PROMOTING = GemmSpec(
+    family="sm90",
+    problem=Problem(a=Operand("e4m3", "k"), b=Operand("e4m3", "k"), c=Operand("f16", "n"), accumulator="f32"),
 )
-
-Patch = Callable[[pytest.MonkeyPatch], None]
-
-
-class Case(NamedTuple):
-    """A product: microseconds in a graph of each kernel and of torch.matmul, and what plans predict of kernels."""
-
-    us: Mapping[str, float]
-    torch_us: float
-    predicted: Mapping[str, float]
-
-
-class Worth(NamedTuple):
-    """Of a choice: how many times the best time it takes, and how many times as fast as torch.matmul it is."""
-
-    cost: float
-    by_torch: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Study:
-    """A table under `tests/gpu`, or a part of it.
-
-    `uncorrected` takes away what is fitted to the table; `constants` are parts of that, each of which the mean cost is
-    lower with. Problems of `choices` were drawn afterwards; the page has what the kernel takes before and since. With
-    `are_others` none of them is in the table.
-    """
-
-    file: str
-    cases: Callable[[Mapping[str, Any]], Iterator[Case]]
-    uncorrected: Patch
-    part: str = ""
-    constants: Mapping[str, Patch]
-    choices: str = "choices"
-    are_others: bool = True
-
-    @property
-    def table(self) -> Mapping[str, Any]:
-        """The stored table."""
-        return _loaded(self.file)
-
-    @property
-    def name(self) -> str:
-        """The table's name on the page."""
-        return f"`{self.file}`{f', {self.part}' if self.part else ''}"
-
-    def worth(self) -> list[Worth]:
-        """Return what the choice is worth on each product, by the corrections that plans have now."""
-        forget()
-        found = []
-        for us, torch_us, predicted in self.cases(self.table):
-            chosen = us[min(us.keys() & predicted.keys(), key=lambda name: (predicted[name], name))]
-            found.append(Worth(chosen / min(us.values()), torch_us / chosen))
-        return found
-
-    def cost(self) -> float:
-        """Return how many times the best time choices take on average."""
-        return geometric_mean([each.cost for each in self.worth()])
-
-    def times(self) -> int:
-        """Return the number of times that the table has of kernels."""
-        return sum(len(each.us) for each in self.cases(self.table))
-
-    def row(self) -> str:
-        """Return the table's row on the page."""
-        with_all = self.worth()
-        with pytest.MonkeyPatch.context() as patch:
-            self.uncorrected(patch)
-            before = self.worth()
-        forget()
-        cells = [self.name, f"{len(with_all)}", f"{self.times():,}"]
-        for worth in (with_all, before):
-            cells += [f"{geometric_mean([each.cost for each in worth]):.3f}", f"{max(each.cost for each in worth):.2f}"]
-        cells += [f"{geometric_mean([each.by_torch for each in worth]):.3f}" for worth in (with_all, before)]
-        return f"| {' | '.join(cells)} |"
-
-
-@cache
-def _loaded(file: str) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = json.loads(STORED.with_name(file).read_text())
-    return found
+MAJORS = {"TT": ("k", "n"), "NN": ("m", "k"), "NT": ("m", "n")}
 
 
 def _case(measured: Mapping[str, float], predicted: Mapping[str, float]) -> Case:
     us = dict(measured)
-    return Case(us, us.pop(TORCH), predicted)
+    return Case.fastest(us, us.pop(TORCH), predicted)
 
 
 def of_warpgroups(key: str, table: Mapping[str, Any]) -> Iterator[Case]:
@@ -162,6 +83,49 @@ def of_slices(table: Mapping[str, Any]) -> Iterator[Case]:
         names = {kernel_of(name): name for name in measured if name != TORCH}
         predicted = {names[kernel]: us for kernel, us in predicted_by_kernel(shape_of(text)).items() if kernel in names}
         yield _case(measured, predicted)
+
+
+def of_promoted_sums(drawn: slice, table: Mapping[str, Any]) -> Iterator[Case]:
+    """Yield products of e4m3 with promoted sums, in the order in which they were drawn."""
+    for text, measured in [*table["us"].items()][drawn]:
+        problem = ProblemShape(*shape_of(text))
+        predicted: dict[str, float] = {}
+        for row, candidate in warpgroups._candidates(PROMOTING, DEVICE, problem, MEASURED):
+            multiplied = swapped.shape_multiplied(problem) if row.swap else problem
+            work = warpgroups.work_of(PROMOTING, DEVICE, candidate, row)
+            predicted[setting_of(row).name] = estimate(work, multiplied, GPUS["sm_90"], warpgroup_rows.H200).us
+        yield _case(measured, predicted)
+
+
+def of_k_tiles(table: Mapping[str, Any]) -> Iterator[Case]:
+    """Yield kernels with k-tiles of a line and of two, without slices in a cluster, which keep those of a line."""
+    for text, measured in table["us"].items():
+        for name, (line_us, joined_us) in measured.items():
+            row = row_of(parsed(name))
+            if row.cluster[2] == 1:
+                problem, candidate = ProblemShape(*shape_of(text)), warpgroups.candidate_of(OPEN, DEVICE, row)
+                is_joined = warpgroups._joined(OPEN, DEVICE, problem, row, candidate) != candidate
+                yield Case({"line": line_us, "two lines": joined_us}, None, "two lines" if is_joined else "line")
+
+
+def of_middle_size() -> tuple[Measured, ...]:
+    """Return the products of the sweep that are of middle size, as docs/lab/tile_model.md has it."""
+    held = held_out(STORED_H100)
+    return tuple(each for each in load() if is_middle(*each.problem) and each.problem not in held)
+
+
+def is_middle(m: int, n: int, k: int) -> bool:
+    """Return whether a product is of middle size, with sides that most kernels were measured on."""
+    has_sides = min(m, n) >= 64 and k >= 512 and m * n <= 2**21.5 and max(m, n) <= 8192
+    return has_sides and 2**27.5 <= m * n * k < 2**33.5
+
+
+def of_sized(_table: Mapping[str, Any]) -> Iterator[Case]:
+    """Yield products of middle size that a GPU measured; of a kernel that was not measured the next one counts."""
+    for each in of_middle_size():
+        us = {setting.name: graph for setting, (graph, _) in each.us.items()}
+        predicted = {setting.name: compared_us(setting, each.problem) for setting in each.us}
+        yield Case.fastest(us, each.torch_us[0], predicted)
 
 
 Kernel = tuple[tuple[int, ...], str, tuple[int, ...], bool, int]
@@ -211,6 +175,7 @@ def _without(*known: str) -> Patch:
     return lambda patch: without(patch, *known)
 
 
+PROMOTED = _set(warpgroups, "PROMOTED_CORRECTIONS", dict.fromkeys(warpgroups.PROMOTED_CORRECTIONS, 1.0))
 STREAMED = _without("is_streamed", "is_of_middle_size", "is_small")
 OF_STREAMS = (
     "GIVEN_UP_FIRST",
@@ -228,7 +193,6 @@ STUDIES = (
         cases=of_slices,
         uncorrected=_set(warpgroups, "fitted_slices", lambda *_: ()),
         constants={"sum_us": _set(warpgroup_rows, "H200", replace(warpgroup_rows.H200, sum_us=0.0))},
-        choices="",
     ),
     Study(
         file="h100_streams.json",
@@ -236,6 +200,7 @@ STUDIES = (
         uncorrected=STREAMED,
         constants=_each(corrections, OF_STREAMS, 1.0),
         are_others=False,
+        choices="choices",
     ),
     Study(
         file="h100_streams.json",
@@ -243,25 +208,27 @@ STUDIES = (
         cases=partial(of_warpgroups, "us_long"),
         uncorrected=STREAMED,
         constants={},
-        choices="",
     ),
     Study(
         file="h100_middle.json",
         cases=partial(of_warpgroups, "us"),
         uncorrected=_without("is_of_middle_size"),
         constants=_each(corrections, ("ASKED", "COVERED", "UNALIGNED_READERS", "UNALIGNED_TOGETHER"), 1.0),
+        choices="choices",
     ),
     Study(
         file="h100_apart.json",
         cases=partial(of_warpgroups, "us"),
         uncorrected=_set(warpgroups, "coincidence_factor", lambda *_: 1.0),
         constants=_each(corrections, ("ALONG_SHORTER", "ALONG_LONGER", "ON_OTHER_GPCS"), 0.0),
+        choices="choices",
     ),
     Study(
         file="h100_small.json",
         cases=partial(of_small, "us"),
         uncorrected=_no_small_ones,
         constants=_each(cp_async, ("OF_MMA_SYNC",), 1.0),
+        choices="choices",
     ),
     Study(
         file="h100_small.json",
@@ -276,14 +243,52 @@ STUDIES = (
         cases=of_majors,
         uncorrected=_k_major,
         constants=_each(warpgroups, ("NARROW_SPAN", "CLUSTERED_SLICES"), 1.0),
+        choices="choices",
     ),
+    Study(
+        file="h100_k_tiles.json",
+        cases=of_k_tiles,
+        uncorrected=_set(warpgroups, "JOINED_STAGES", math.inf),
+        constants={"JOINED_STAGES": _set(warpgroups, "JOINED_STAGES", 3)},
+    ),
+    Study(
+        file="h100_promoted.json",
+        part="the first 15",
+        cases=partial(of_promoted_sums, slice(15)),
+        uncorrected=PROMOTED,
+        constants={},
+    ),
+    Study(
+        file="h100_promoted.json",
+        part="those drawn afterwards",
+        cases=partial(of_promoted_sums, slice(15, None)),
+        uncorrected=PROMOTED,
+        constants={},
+    ),
+    Study(
+        file="h200_kernels.json",
+        part="middle size",
+        cases=of_sized,
+        uncorrected=_set(warpgroup_rows, "OF_ROWS", {}),
+        constants={},
+    ),
+    *regrets_of_orders.STUDIES,
 )
 
 
-def block() -> str:
-    """Return the page's table."""
-    return HEAD + "".join(f"{study.row()}\n" for study in STUDIES)
+def block(page: Path, files: Sequence[str]) -> str:
+    """Return a page's table with the rows of some files made anew, of all files without a name."""
+    kept = {name: row for name, row in rows_of(page).items() if files and name.split("`")[1] not in files}
+    rows = [kept.get(each.name) or each.row() for each in STUDIES if each.page == page]
+    return HEAD.format(PAGES[page], PAGES[page]) + "".join(f"{row}\n" for row in rows)
+
+
+def main(files: Sequence[str]) -> None:
+    """Write the tables of the pages."""
+    for page in PAGES:
+        before, after = BLOCK.split(page.read_text())[:: BLOCK.groups + 1]
+        page.write_text(f"{before}{BEGIN}{block(page, files)}{END}{after}")
 
 
 if __name__ == "__main__":
-    PAGE.write_text(BLOCK.sub(lambda found: f"{found[1]}{block()}{found[2]}", PAGE.read_text()))
+    main(sys.argv[1:])

@@ -1,4 +1,4 @@
-"""One test a table of measured kernels: what the choice costs beside the best of them is what the page says.
+"""One test a table of measured kernels: what a choice costs beside the best of them is what the page says.
 
 Each of the corrections that are fitted to a table is worth having on it. What choices gain on problems that were drawn
 afterwards is in the page's other tables.
@@ -9,11 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 
 import pytest
 
-from tests.plan.pages import words_of
-from tests.plan.regrets import BLOCK, PAGE, STUDIES, Patch, Study
+from tests.plan.pages import DOCS, words_of
+from tests.plan.regrets import MAJORS, STUDIES
+from tests.plan.study import PAGES, Patch, Study, rows_of
 from tests.plan.worth import forget, rows_of_choices
 
 DRAWN = [study for study in STUDIES if study.choices]
@@ -30,20 +32,15 @@ def name_of(value: object) -> str:
     return value.name.replace("`", "") if isinstance(value, Study) else value if isinstance(value, str) else ""
 
 
-def rows_of_page() -> list[str]:
-    found = BLOCK.search(PAGE.read_text())
-    assert found is not None
-    return found[0].splitlines()[3:-1]
-
-
-def test_the_page_has_every_table_once() -> None:
-    assert [row.split(" | ")[0].removeprefix("| ") for row in rows_of_page()] == [study.name for study in STUDIES]
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_each_page_has_its_tables_once(page: Path) -> None:
+    assert list(rows_of(page)) == [study.name for study in STUDIES if study.page == page]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("study", STUDIES, ids=name_of)
 def test_the_choice_costs_what_the_page_says(study: Study) -> None:
-    assert study.row() in rows_of_page(), "python -m tests.plan.regrets writes the table"
+    assert study.row() == rows_of(study.page)[study.name], f"python -m tests.plan.regrets {study.file} writes the row"
 
 
 @cache
@@ -65,7 +62,7 @@ def test_each_constant_is_worth_having(
 @pytest.mark.parametrize("study", DRAWN, ids=name_of)
 def test_the_page_says_what_the_choice_gains_on_problems_drawn_apart(study: Study) -> None:
     choices: Mapping[str, Sequence[float]] = study.table[study.choices]
-    page = words_of("lab/tile_model.md")
+    page = words_of(str(study.page.relative_to(DOCS)))
     assert all(row in page for row in rows_of_choices(choices))
     assert not (study.are_others and {text.partition(": ")[2] for text in choices} & problems_of(study))
     if not study.part:
@@ -77,6 +74,6 @@ def test_the_page_says_what_the_choice_gains_on_problems_drawn_apart(study: Stud
 
 
 def problems_of(study: Study) -> set[str]:
-    us: Mapping[str, object] = study.table["us"]
-    by_majors = [rows for rows in us.values() if isinstance(rows, dict)]
+    us: Mapping[str, object] = study.table.get("us") or study.table["orders"]
+    by_majors = [rows for name, rows in us.items() if isinstance(rows, dict) and name in MAJORS]
     return set().union(*by_majors) or set(us)
