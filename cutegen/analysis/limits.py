@@ -91,7 +91,8 @@ def k_tile_cost(plan: GemmPlan, problem: ProblemShape, issued_per_warp: float | 
     # The contract counts the tiles of a call, also if A and B are swapped and the plan's tile is the transposed one.
     k_tiles = plan.launch.tiles(problem) * -(-problem.k // k)
     moved_once = (plan.launch.tensor(name) for name in (*(x.name for x in plan.operands), RESULT))
-    compulsory = problem.batch * sum(prod(x.extents(problem)) * dtype(x.dtype).bytes for x in moved_once)
+    of_each = (prod(x.extents(problem, plan.launch.groups)) * dtype(x.dtype).bytes for x in moved_once)
+    compulsory = problem.batch * sum(of_each)
     return KTileCost(
         flops=ProblemShape(m, n, k).flops,
         multiplier=plan.atom.instruction,

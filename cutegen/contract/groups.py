@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -62,6 +62,19 @@ class Groups:
     def leaves_elements(self) -> bool:
         """True if C has elements that no group has: rows or columns past an end."""
         return self.of != "k"
+
+    def blocks(self, products: Iterable[Product], rows: int) -> Iterator[range]:
+        """Yield the blocks of `rows` that each product has, if the groups are packed and each begins a block.
+
+        >>> groups, problem = Groups("m"), ProblemShape(300, 8, 4)
+        >>> list(groups.blocks(groups.products((3, 3, 200), problem), 128))
+        [range(0, 1), range(1, 1), range(1, 3)]
+        """
+        begin = 0
+        for product in products:
+            end = begin + -(-len(getattr(product, self.of)) // rows)
+            yield range(begin, end)
+            begin = end
 
     def exchanged(self) -> Groups:
         """Return the groups of the swapped product, whose rows are columns here."""

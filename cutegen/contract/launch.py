@@ -85,17 +85,30 @@ class TensorContract:
     block: tuple[int, int] | None = None
     block_elems: int = 1
 
-    def extents(self, problem: ProblemShape) -> tuple[int, ...]:
+    def extents(self, problem: ProblemShape, groups: Groups | None = None) -> tuple[int, ...]:
         """Return its extents for a problem: the last block of a mode may be a part of one.
+
+        Each of packed `groups` begins an atom of factors, so there are those that any sizes need.
 
         >>> TensorContract("scale_a", "f32", ("m", "k"), "m", 16, (1, 128)).extents(ProblemShape(64, 8, 200))
         (64, 2)
         >>> TensorContract("scale_b", "ue8m0x4", ("n", "k"), "k", 16, (128, 128), 128).extents(ProblemShape(64, 8, 200))
         (1, 256)
+        >>> TensorContract("scale_a", "ue8m0x4", ("m", "k"), "k", 16, (128, 128), 128).extents(
+        ...     ProblemShape(200, 8, 200, groups=2), Groups("m")
+        ... )
+        (3, 256)
         """
-        of = self.block or (1,) * len(self.modes)
-        *others, last = (-(-problem.modes[mode] // block) for mode, block in zip(self.modes, of, strict=True))
+        of = dict(zip(self.modes, self.block or (1,) * len(self.modes), strict=True))
+        blocks = {mode: -(-problem.modes[mode] // block) for mode, block in of.items()}
+        if groups is not None and self.begins_with(groups):
+            blocks[groups.of] = groups.most_tiles(problem.modes[groups.of], problem.products, of[groups.of])
+        *others, last = blocks.values()
         return (*others, last * self.block_elems)
+
+    def begins_with(self, groups: Groups) -> bool:
+        """Return whether each of the groups begins a block of it: atoms of factors that has them packed."""
+        return self.block_elems > 1 and groups.packs(self.modes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -446,7 +459,7 @@ class LaunchContract:
 
     def _map_fields(self, contract: TensorMapContract, size: CallSize) -> TensorMapFields:
         tensor, strides = self.tensor(contract.name), size.strides[contract.name]
-        extents = dict(zip(tensor.modes, tensor.extents(size.problem), strict=True))
+        extents = dict(zip(tensor.modes, tensor.extents(size.problem, self.groups), strict=True))
         (other,) = (mode for mode in tensor.modes if mode != tensor.major)
         along = [MapMode(extents[tensor.major], 1, contract.box[0])]
         across = [MapMode(extents[other], strides.leading, contract.box[1])]

@@ -164,12 +164,15 @@ def _arguments(contract: LaunchContract, leaves_sums: bool) -> Iterator[str]:
     yield "void* stream = nullptr"
 
 
-def _extent(tensor: TensorContract, mode: str) -> str:
+def _extent(tensor: TensorContract, mode: str, groups: Groups | None) -> str:
     """Return the extent of a tensor along a mode, in elements of blocks if it has those."""
     whole = "problem.n / 2" if mode == PAIR else f"problem.{mode}"
     if tensor.block is None:
         return whole
-    blocks = f"ceil_div({whole}, {tensor.block[tensor.modes.index(mode)]})"
+    of_block = tensor.block[tensor.modes.index(mode)]
+    blocks = f"ceil_div({whole}, {of_block})"
+    if groups is not None and mode == groups.of and tensor.begins_with(groups):
+        blocks = f"({whole} + {of_block - 1} * {_products(groups)}) / {of_block}"
     return blocks if tensor.block_elems == 1 or mode != tensor.modes[-1] else f"{blocks} * {tensor.block_elems}"
 
 
@@ -178,7 +181,7 @@ def _places(contract: LaunchContract) -> Iterator[str]:
         if len(each.modes) == 2:
             size = dtype(each.dtype).bytes
             (other,) = (mode for mode in each.modes if mode != each.major)
-            extents = f"{_extent(each, each.major)}, {_extent(each, other)}"
+            extents = ", ".join(_extent(each, mode, contract.groups) for mode in (each.major, other))
             yield f'  place({each.name}, "{each.name}", {extents}, {size}, {each.align_bytes});'
 
 
@@ -276,9 +279,9 @@ def _map_modes(tensor: TensorContract, contract: LaunchContract) -> list[_Mode]:
     """Return the modes of a tensor's map, the contiguous one first: C++ for what LaunchContract.map_fields computes."""
     (box,) = (each.box for each in contract.maps if each.name == tensor.name)
     (other,) = (mode for mode in tensor.modes if mode != tensor.major)
-    along = [_Mode(_extent(tensor, tensor.major), "1", box[0])]
-    across = [_Mode(_extent(tensor, other), f"{tensor.name}.leading", box[1])]
     pairs, groups = contract.pairs, contract.groups
+    along = [_Mode(_extent(tensor, tensor.major, groups), "1", box[0])]
+    across = [_Mode(_extent(tensor, other, groups), f"{tensor.name}.leading", box[1])]
     if pairs is not None and tensor.name in (pairs.operand, f"scale_{pairs.operand}"):
         columns, tile = along if tensor.major == pairs.of else across, contract.cta_tile["mn".index(pairs.of)]
         columns[:] = columns[0].split(pairs, (tile if tensor.block is None else columns[0].box) // 2)

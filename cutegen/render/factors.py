@@ -127,6 +127,8 @@ def _holes(x: OperandPath, batch: str, members: int, *, k_tiles: int, packed: bo
     mode, (rows, of_k), number = x.modes[0], x.block, "mn".index(x.modes[0])
     begin = f"tile_{mode} * CTA_{mode.upper()}" if members == 1 else f"tile_{mode} * (CTA_{mode.upper()} // 2)"
     first = f"begin + {begin}" if packed else begin if rows == 1 else f"{begin} // {rows}"
+    if packed and x.block_elems > 1:
+        first = f"first_atom + tile_{mode}"
     along_rows, along_k = x.box_steps
     places = f"tCcP, {number}, first, {begin}, {rows}, {_rest(first, along_rows)}"
     first, extents = _rounded(first, along_rows), extents_of(x.modes, x.block, x.block_elems)

@@ -52,7 +52,11 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         **_host_holes(plan),
         **epilogue.type_holes(plan),
         "self_check": self_check(plan),
-        "tensors": (tensors := [replace(tensor_holes(x), begin=begin_of(plan, x)) for x in plan.launch.tensors]),
+        "tensors": (
+            tensors := [
+                replace(tensor_holes(x, plan.launch.groups), begin=begin_of(plan, x)) for x in plan.launch.tensors
+            ]
+        ),
         "matrices_beside": [x for x in tensors if x.name not in (*OPERANDS, RESULT) and not x.along],
         "pairs": pair_holes(plan),
         "tolerance": tolerance(plan),
@@ -166,7 +170,7 @@ def _host_holes(plan: GemmPlan) -> dict[str, Any]:
     host = launch.parameters
     if launch.maps:
         host = gemm_parameters(launch.tensors, launch.scalars, (), workspace, groups=launch.groups)
-    tensors = {tensor.name: tensor_holes(tensor) for tensor in launch.tensors}
+    tensors = {tensor.name: tensor_holes(tensor, launch.groups) for tensor in launch.tensors}
     return {
         "host_parameters": [parameter_holes(x) for x in host],
         "host_assumed": [each for x in host if launch.maps and (each := parameter_holes(x)).divisor],

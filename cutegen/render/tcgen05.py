@@ -24,7 +24,7 @@ from cutegen.render.bulk import fed_by_boxes, pipeline_holes, plain_holes
 from cutegen.render.constants import ConstantsByDecision, c_constants
 from cutegen.render.epilogue import constants_of
 from cutegen.render.factors import factor_holes, factors_of, scales
-from cutegen.render.groups import RestHoles, group_constants, search_holes
+from cutegen.render.groups import RestHoles, begin_of, group_constants, search_holes
 from cutegen.render.holes import chain_holes, gemm_context, host_parts, numerics
 from cutegen.render.scheduler import (
     cluster_constants,
@@ -149,7 +149,9 @@ def _factor_parts(plan: GemmPlan) -> tuple[str, ...]:
     if not scales(plan):
         return ()
     columns = ("pipelines/columns_of_tiles.py.j2",) if _begins_within_atoms(plan) else ()
-    return ("pipelines/factors.py.j2", "pipelines/factors_in_tensor_memory.py.j2", *columns)
+    packed = any(begin_of(plan, plan.launch.tensor(x.name)) for x in factors_of(plan))
+    of_groups = ("pipelines/atoms_of_groups.py.j2",) if packed else ()
+    return ("pipelines/factors.py.j2", "pipelines/factors_in_tensor_memory.py.j2", *of_groups, *columns)
 
 
 def _drained_parts(plan: GemmPlan) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cutegen.contract.groups import Groups
 from cutegen.contract.launch import TensorContract, leading_stride
 from cutegen.render import epilogue
 
@@ -41,8 +42,9 @@ class TensorHoles:
         return f"matrix_of_batch({self.pointer}, {self.shape}, {self.stride}, {of_batch})"
 
 
-def tensor_holes(tensor: TensorContract) -> TensorHoles:
+def tensor_holes(tensor: TensorContract, groups: Groups | None = None) -> TensorHoles:
     """Return what the template writes for a tensor in global memory."""
+    begins = groups.of if groups is not None and tensor.begins_with(groups) else ""
     constants = epilogue.constants_of(tensor.name)
     leading = leading_stride(tensor)
     matrix = len(tensor.modes) == 2
@@ -54,7 +56,7 @@ def tensor_holes(tensor: TensorContract) -> TensorHoles:
         constants=constants,
         dtype=f"{constants}_DTYPE",
         align=f"{constants}_ALIGN_ELEMS",
-        shape=extents_of(modes, tensor.block or (1,) * len(modes), tensor.block_elems),
+        shape=extents_of(modes, tensor.block or (1,) * len(modes), tensor.block_elems, begins=begins),
         stride=f"({other}, {contiguous})" if tensor.major == modes[1] else f"({contiguous}, {other})",
         along="" if matrix else tensor.major,
         mode=modes.index(tensor.major),
@@ -62,12 +64,19 @@ def tensor_holes(tensor: TensorContract) -> TensorHoles:
     )
 
 
-def extents_of(modes: tuple[str, ...], block: tuple[int, ...], block_elems: int = 1) -> str:
+def extents_of(modes: tuple[str, ...], block: tuple[int, ...], block_elems: int = 1, *, begins: str = "") -> str:
     """Return the extents of a matrix: those of the problem, or the elements of their blocks.
+
+    Along the mode `begins` each group begins a block.
 
     >>> extents_of(("m", "k"), (1, 128)), extents_of(("m", "k"), (128, 64), 128)
     ('(m, cute.ceil_div(k, 128))', '(cute.ceil_div(m, 128), cute.ceil_div(k, 64) * 128)')
     """
-    blocks = zip(modes, block, strict=True)
-    *others, last = (mode if of == 1 else f"cute.ceil_div({mode}, {of})" for mode, of in blocks)
+    *others, last = (_blocks(mode, of, begins) for mode, of in zip(modes, block, strict=True))
     return f"({', '.join((*others, last if block_elems == 1 else f'{last} * {block_elems}'))})"
+
+
+def _blocks(mode: str, of: int, begins: str) -> str:
+    if mode == begins:
+        return f"({mode} + {of - 1} * groups) // {of}"
+    return mode if of == 1 else f"cute.ceil_div({mode}, {of})"

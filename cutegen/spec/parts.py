@@ -193,9 +193,6 @@ class Problem(Part):
             return Mismatch(
                 key="scale_b.dtype", found=literal(b.dtype), expected=expected, fix=f"dtype = {literal(a.dtype)}"
             )
-        if self.groups is not None and a.in_atoms:
-            expected = "nothing beside factors of 8 bits: their atoms would have to begin at each group"
-            return Mismatch(key="groups", found=str(self.groups), expected=expected, fix="leave problem.groups out")
         if self.groups is not None and (wrong := self._of_grouped_factors(self.groups, a, b)):
             return wrong
         for name, factors in {"a": a, "b": b}.items():

@@ -11,6 +11,7 @@ import numpy as np
 from cutegen.contract.groups import Groups, Product
 from cutegen.contract.launch import ENDS, OPERANDS, RESULT, RESULT_FACTORS, LaunchContract
 from cutegen.contract.problem import ProblemShape
+from cutegen.hardware import WORDS
 from cutegen.run.call.bits import CARRIERS, bf16_bits, float8_bits
 from cutegen.run.call.storage import ENDS_NAMES, CallTensor, call_tensors
 from cutegen.spec import STORE
@@ -81,7 +82,9 @@ class GroupedCall:
         stores = quantized = False
         for group, product in self.products():
             parts = {
-                name: part_of(x, tensors[name], product, group) for name, x in self.operands.items() if name in tensors
+                name: self.part(x, tensors[name], product, group)
+                for name, x in self.operands.items()
+                if name in tensors
             }
             parts |= {name: x for name, x in self.operands.items() if name not in tensors}
             extras = {name: x for name, x in parts.items() if name not in (*OPERANDS, *ENDS_NAMES.values())}
@@ -93,6 +96,18 @@ class GroupedCall:
                         part_of(whole, tensors["out"], product, group)[...] = part
         result, aux = (Bounded(*found[name]) for name in (RESULT, STORE))
         return Outcome(result, aux if stores else None, Bounded(*found[RESULT_FACTORS]) if quantized else None)
+
+    def part(self, x: Any, tensor: CallTensor, product: Product, group: int) -> Any:
+        """Return a group's part of an operand, without copying: its atoms of factors, if it has those."""
+        groups, block = self.contract.groups, tensor.contract.block
+        assert groups is not None
+        if tensor.contract.block_elems > 1 and block is not None:
+            product = replace(product, k=range(x.shape[tensor.modes.index("k") - 2]))
+            if tensor.contract.begins_with(groups):
+                rows = dict(zip(tensor.contract.modes, block, strict=True))[groups.of]
+                blocks = list(groups.blocks((each for _, each in self.products()), rows))[group]
+                product = replace(product, **{groups.of: blocks})
+        return part_of(x, tensor, product, group)
 
     def _tensors(self) -> Iterator[CallTensor]:
         return (x for role, x in call_tensors(self.contract).items() if role != ENDS)
@@ -112,13 +127,19 @@ class GroupedCall:
             return
         rest = np.ones(tuple(x.shape), bool)
         for group, product in self.products():
-            part_of(rest, tensor, product, group)[...] = False
+            self.part(rest, tensor, product, group)[...] = False
         x[_like(x, rest)] = stored(value, tensor, x)
+
+
+_WORDS_OF_NAN = {"ue8m0x4": -1, "ue4m3x4": 0x7F7F7F7F}
 
 
 def stored(value: float, tensor: CallTensor, x: Any) -> Any:
     """Return a number as an element of an operand: its bits where NumPy lacks the type."""
     name, numbers = tensor.dtype.name, np.array([value], np.float32)
+    if name in WORDS:
+        assert np.isnan(value), "factors of a word are set to NaN alone"
+        return _WORDS_OF_NAN[name]
     if not isinstance(x, np.ndarray) or name not in CARRIERS:
         return value
     return (bf16_bits(numbers) if name == "bf16" else float8_bits(numbers, name))[0]

@@ -172,7 +172,7 @@ def random_extras(
         source = _source(framework, device, seed + 2)
         for tensor in (call_tensor(x, contract.groups) for x in contract.factors):
             lead = _lead(tensor, batch=batch, groups=groups)
-            extras[tensor.name] = source.matrix(tensor, (*lead, *tensor.extents(ProblemShape(m, n, k))))
+            extras[tensor.name] = source.matrix(tensor, (*lead, *tensor.extents(ProblemShape(m, n, k, groups=groups))))
     if not contract.scalars and not contract.beside_result:
         return extras
     source = _source(framework, device, seed + 1)
@@ -535,4 +535,4 @@ def _pairs(codes: Any) -> Any:
     if torch is not None and isinstance(codes, torch.Tensor):
         return torch.from_numpy(_pairs(codes.cpu().numpy())).to(codes.device)
     table = np.array((*_E2M1, *(-value for value in _E2M1)))
-    return table[np.stack((codes & 15, codes >> 4), -1)].reshape(*codes.shape[:-1], -1)
+    return table[np.stack((codes & 15, codes >> 4), -1)].reshape(*codes.shape[:-1], 2 * codes.shape[-1])

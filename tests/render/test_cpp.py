@@ -64,7 +64,7 @@ def call_size(contract: LaunchContract, problem: ProblemShape) -> CallSize:
     for each in contract.tensors:
         size = dtype(each.dtype).bytes
         unit = max(1, each.align_bytes // size)
-        extents = dict(zip(each.modes, each.extents(problem), strict=True))
+        extents = dict(zip(each.modes, each.extents(problem, contract.groups), strict=True))
         if len(each.modes) == 2:
             (other,) = (mode for mode in each.modes if mode != each.major)
             leading = -(-extents[each.major] // unit) * unit + unit

@@ -13,9 +13,10 @@ from cutegen.api import request_of
 from cutegen.build import Cache, build
 from cutegen.contract.launch import FACTORS, OPERANDS, RESULT, RESULT_FACTORS
 from cutegen.errors import OperandError, PtxFault, RequestError
+from cutegen.hardware import WORDS
 from cutegen.plan import GemmPlan, plan
 from cutegen.run import Kernel
-from cutegen.run.call.storage import ENDS_NAMES, call_tensors
+from cutegen.run.call.storage import ENDS_NAMES, CallTensor, call_tensors
 from cutegen.spec import Epilogue, GemmSpec, Grouped, Operand, Paired, Problem, Tile
 from cutegen.verify.counts import count_launch
 from cutegen.verify.grouped import LEFT, GroupedCall, given_by, part_of, stored
@@ -121,6 +122,10 @@ def sizes_of(random: np.random.Generator, room: int, layout: str, tile: tuple[in
     return found
 
 
+def _has_nan(tensor: CallTensor) -> bool:
+    return tensor.dtype.name in WORDS or not (tensor.dtype.is_integer or tensor.dtype.values > 1)
+
+
 def failure(
     planned: GemmPlan,
     kernel: Kernel,
@@ -146,16 +151,16 @@ def failure(
     call = GroupedCall.of(contract, a, b, {**extras, "out": out})
     names = [tensor.name for tensor in call_tensors(contract).values()]
     tensors, products = {x.name: x for x in call_tensors(contract).values()}, dict(call.products())
-    in_nan = [name for name in (*OPERANDS, *FACTORS) if name in tensors and not tensors[name].dtype.is_integer]
+    in_nan = [name for name in (*OPERANDS, *FACTORS) if name in tensors and _has_nan(tensors[name])]
     for name in in_nan:
         call.fill_rest(name, np.nan)
     for name in {"out", "aux", RESULT_FACTORS} & set(names):
         call.fill_rest(name, LEFT)
     spoiled = int(random.integers(len(given))) if in_nan and random.random() < 0.5 else None
     if spoiled is not None:
-        whole = extras["scale_a"] if "scale_a" in tensors and random.random() < 0.5 else a
-        tensor = tensors["a" if whole is a else "scale_a"]
-        part_of(whole, tensor, products[spoiled], spoiled)[...] = stored(np.nan, tensor, whole)
+        name = "a" if "a" in in_nan and ("scale_a" not in tensors or random.random() < 0.5) else "scale_a"
+        whole, tensor = a if name == "a" else extras[name], tensors[name]
+        call.part(whole, tensor, products[spoiled], spoiled)[...] = stored(np.nan, tensor, whole)
     expected = expected_outcome(
         contract, a, b, extras, accumulator=planned.atom.c_dtype.name, left=0.0 if fresh else LEFT
     )
@@ -171,8 +176,8 @@ def failure(
             counts = count_launch(planned, kernel.call_size(a, b, out, **extras), report, tuple(given.tolist()))
             if differing := counts.differing():
                 return f"counts: {differing}"
-            if report.violations:
-                return f"violation: {report.violations[0]}"
+            if found := (*report.violations, *report.conventions):
+                return f"violation, or a convention: {found[0]}"
     except PtxFault as fault:
         return f"fault: {fault}"
     found = compare(out, expected.result, dtype=contract.tensor(RESULT).dtype)

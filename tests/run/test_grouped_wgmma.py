@@ -23,6 +23,7 @@ PACKED = Extents(room=200, m=72, n=160, k=104, tile=(64, 128))
 PARTS_OF_K = Extents(room=200, m=72, n=72, k=200, tile=(64,))
 PADDED = Extents(room=70, m=40, n=72, k=72, tile=(64,))
 BLOCKS = Extents(room=200, m=72, n=160, k=272, tile=(64, 128))
+ATOMS = Extents(room=300, m=72, n=160, k=272, tile=(64, 128, 192))
 PADDED_BLOCKS = Extents(room=136, m=40, n=72, k=144, tile=(64,))
 
 
@@ -30,7 +31,7 @@ PADDED_BLOCKS = Extents(room=136, m=40, n=72, k=144, tile=(64,))
 class Setting:
     """A kernel of groups: the grouped mode of a call, types, majors of A, B and C, the tile, the epilogue's ops.
 
-    `rows` are those of the blocks of A and B with a factor each.
+    `rows` are those of the blocks of A and B with a factor each, `atoms` factors of 8 bits of both.
     """
 
     of: str
@@ -43,6 +44,7 @@ class Setting:
     expression: str | None = None
     pairs: Paired | None = None
     rows: tuple[int, int] | None = None
+    atoms: Factors | None = None
     quantize: Quantized | None = None
     schedule: Schedule = field(default_factory=Schedule)
     family: str = "sm90"
@@ -51,14 +53,16 @@ class Setting:
     @property
     def among(self) -> Extents:
         if self.layout == "padded":
-            return PADDED_BLOCKS if self.rows else PADDED
+            return PADDED_BLOCKS if self.rows or self.atoms else PADDED
+        if self.atoms:
+            return ATOMS
         if self.rows:
             return BLOCKS
         return PACKED if self.of != "k" else PARTS_OF_K
 
     def spec(self) -> GemmSpec:
         (element, of_c), (a, b, c) = self.types, self.majors
-        of_a, of_b = (Factors((rows, 128)) for rows in self.rows) if self.rows else (None, None)
+        of_a, of_b = (Factors((rows, 128)) for rows in self.rows) if self.rows else (self.atoms, self.atoms)
         problem = Problem(
             a=Operand(element, a),
             b=Operand(element, b),

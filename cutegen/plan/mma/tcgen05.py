@@ -149,6 +149,8 @@ def choose_cta_tile(spec: GemmSpec) -> Choice[Extents]:
     columns = (
         DEFAULT_COLUMNS if spec.problem.scale_a is None else _columns_beside(spec.problem.scale_a, k * element.values)
     )
+    if scaled and (grouped := spec.problem.groups) is not None and grouped.value.packs(("n", "k")):
+        columns = ATOM_ROWS  # those of a group begin an atom
     of_columns = f"leave {COLUMNS - BUFFERS * columns} of its columns for factors" if scaled else "all of its columns"
     half = Rejected(extents((ROWS, 128, k)), "reads A from shared memory twice as often: 128 bytes a cycle")
     if sliced and columns > MOST_SUMS_LEFT:

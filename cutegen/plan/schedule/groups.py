@@ -7,6 +7,7 @@ from typing import Any
 
 from cutegen.contract.problem import MAX_BATCH, ProblemShape
 from cutegen.hardware import dtype
+from cutegen.hardware.factor_atoms import ATOM_ROWS
 from cutegen.plan.values.decision import Decision
 from cutegen.plan.values.gemm_plan import MmaPlan
 from cutegen.spec import MODES, GemmSpec
@@ -51,6 +52,24 @@ def check_groups(spec: GemmSpec, mma: MmaPlan) -> None:
             found=f"{extents(mma.cluster[:2])} with groups of the kernel's {of}",
             expected=f"{most} along {of}: CTAs of a cluster would have none of a group's last rows or columns",
             fix=f"schedule.cluster = {list(cluster)}, or leave it out",
+        )
+    _check_atoms(spec, mma)
+
+
+def _check_atoms(spec: GemmSpec, mma: MmaPlan) -> None:
+    """Raise SpecError for tiles by which packed groups with atoms of factors are not counted in atoms."""
+    grouped, factors = spec.problem.groups, spec.problem.scale_a
+    if grouped is None or factors is None or not factors.in_atoms or grouped.layout == "padded":
+        return
+    index = "mnk".index(grouped.of)
+    rows = mma.cta_tile[index] * mma.cluster[index]
+    if rows != ATOM_ROWS:
+        raise spec.error(
+            "tile.cta",
+            found=f"{extents(mma.cta_tile)}, in clusters of {extents(mma.cluster[:2])}",
+            expected=f"{ATOM_ROWS} along the kernel's {grouped.of}, and not {rows}: each group begins an atom of "
+            f"{ATOM_ROWS} factors, which the tiles before it count",
+            fix=f"{grouped.of.upper()} = {ATOM_ROWS} of one CTA",
         )
 
 

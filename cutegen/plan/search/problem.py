@@ -355,5 +355,6 @@ def least_time(plan: GemmPlan, problem: ProblemShape) -> PredictedTime:
     tiles_of_an_sm = -(-plan.launch.tiles(problem) // gpu.sms)
     multiplied_us = tiles_of_an_sm * 2 * m * n * (-(-problem.k // k) * k) / rate / gpu.clock_hz * 1e6
     tensors = (plan.launch.tensor(name) for name in (*(x.name for x in plan.operands), RESULT))
-    moved_bytes = problem.batch * sum(prod(x.extents(problem)) * dtype(x.dtype).bytes for x in tensors)
+    of_each = (prod(x.extents(problem, plan.launch.groups)) * dtype(x.dtype).bytes for x in tensors)
+    moved_bytes = problem.batch * sum(of_each)
     return PredictedTime(max(multiplied_us, moved_bytes / gpu.memory_bytes_per_s * 1e6), AT_LEAST, str(gpu))

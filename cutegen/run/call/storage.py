@@ -60,7 +60,7 @@ class CallTensor:
 
     def extents(self, problem: ProblemShape) -> tuple[int, ...]:
         """Return its extents for a problem, as the caller writes them."""
-        found = self.contract.extents(problem)
+        found = self.contract.extents(problem, self.groups)
         return found if self.modes == self.contract.modes else found[::-1]
 
     @property
