@@ -1,4 +1,6 @@
-"""Write the measured tables of docs/grouped.md and docs/block_scales.md: `python scripts/make_products.py`.
+"""Write the measured tables of products on docs/performance.md, docs/grouped.md and docs/block_scales.md.
+
+`python scripts/make_products.py` does.
 
 Each block between markers is written anew from docs/products.json.
 """
@@ -15,8 +17,9 @@ ROOT = Path(__file__).parents[1]
 DATA = ROOT / "docs" / "products.json"
 END = "<!-- end -->"
 TABLES: Mapping[str, tuple[str, ...]] = {
-    "grouped.md": ("grouped", "masked", "wgrad"),
-    "block_scales.md": ("scaled", "scaled_grouped"),
+    "docs/grouped.md": ("grouped", "masked", "wgrad"),
+    "docs/block_scales.md": ("scaled", "scaled_grouped"),
+    "docs/performance.md": ("summary",),
 }
 """The tables of each page."""
 TITLES = {
@@ -33,6 +36,13 @@ TORCH = {
     "scaled": "scaled_mm",
 }
 """What torch offers; nothing for groups with factors of blocks."""
+SUMMARY = {
+    "grouped": ("experts: packed groups, bf16", "grouped.md"),
+    "masked": ("experts: padded groups, bf16", "grouped.md"),
+    "wgrad": ("gradients of experts' weights, bf16", "grouped.md"),
+    "scaled": ("e4m3 with factors of 1 x 128 and 128 x 128", "block_scales.md"),
+}
+TITLE_OF = {"torch": "torch", "quack": "QuACK"}
 
 Row = Mapping[str, Any]
 
@@ -62,9 +72,25 @@ def table(name: str, rows: Mapping[str, Row]) -> str:
         cells = [key, _us(row["floor_us"]), _us(ours), f"{100 * row['floor_us'] / ours:.0f} %"]
         lines.append(_line([*cells, *(f"{ratios(row)[each]:.2f}" for each, _ in others)]))
     if others:
-        best = [min(ratios(row).values()) for row in rows.values()]
-        mean = math.exp(sum(map(math.log, best)) / len(best))
-        lines += ["", f"Against the best other: {mean:.2f} on average (geometric mean), {min(best):.2f} at least."]
+        mean, least, _ = against_the_best(rows)
+        lines += ["", f"Against the best other: {mean:.2f} on average (geometric mean), {least:.2f} at least."]
+    return "\n".join(lines)
+
+
+def against_the_best(rows: Mapping[str, Row]) -> tuple[float, float, float]:
+    """Return the speed over the best other contender: geometric mean, least and largest."""
+    best = [min(ratios(row).values()) for row in rows.values()]
+    return math.exp(sum(map(math.log, best)) / len(best)), min(best), max(best)
+
+
+def summary(products: Mapping[str, Mapping[str, Row]]) -> str:
+    """Return one line for each product that another contender has."""
+    lines = [_line(["product", "problems", "the best of", "speed over it"]), _line(["---"] * 4)]
+    for name, (what, page) in SUMMARY.items():
+        rows = products[name]
+        mean, least, largest = against_the_best(rows)
+        others = " and ".join(TITLE_OF[each] for each in TITLE_OF if _has(each, rows))
+        lines.append(_line([f"[{what}]({page})", str(len(rows)), others, f"{mean:.2f} ({least:.2f} to {largest:.2f})"]))
     return "\n".join(lines)
 
 
@@ -85,15 +111,16 @@ def written(page: str, data: Mapping[str, Any], names: tuple[str, ...]) -> str:
     for name in names:
         before, marker, rest = page.partition(begin(name))
         assert marker, f"no marker of {name}"
-        page = f"{before}{marker}\n\n{table(name, data['products'][name])}\n\n{END}{rest.partition(END)[2]}"
+        text = summary(data["products"]) if name == "summary" else table(name, data["products"][name])
+        page = f"{before}{marker}\n\n{text}\n\n{END}{rest.partition(END)[2]}"
     return page
 
 
 def main() -> None:
-    """Write both pages."""
+    """Write the pages."""
     data = json.loads(DATA.read_text())
     for page, names in TABLES.items():
-        path = ROOT / "docs" / page
+        path = ROOT / page
         path.write_text(written(path.read_text(), data, names))
 
 

@@ -16,7 +16,7 @@ DATA = json.loads((ROOT / "docs" / "products.json").read_text())
 @pytest.mark.parametrize("page", SCRIPT["TABLES"])
 def test_the_page_has_the_tables_of_the_data(page: str) -> None:
     """If data have changed: `python scripts/make_products.py`."""
-    text = (ROOT / "docs" / page).read_text()
+    text = (ROOT / page).read_text()
     assert SCRIPT["written"](text, DATA, SCRIPT["TABLES"][page]) == text
 
 
