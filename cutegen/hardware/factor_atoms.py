@@ -16,8 +16,15 @@ ATOM_ROWS, PER_WORD = 128, 4
 ATOM_WORDS, ATOM_BYTES = ATOM_ROWS, ATOM_ROWS * PER_WORD
 COLUMN_ROWS, ATOM_COLUMNS = 32, 4
 """Rows that have a column of tensor memory, and the columns of an atom."""
-COPY = "tcgen05.cp.cta_group::1.32x128b.warpx4"
-"""Copies an atom: 32 rows of 16 bytes, to each quarter of the lanes."""
+
+
+def copy_of(ctas: int) -> str:
+    """Return the instruction that copies an atom: 32 rows of 16 bytes, to each quarter of the lanes, in each of `ctas`.
+
+    >>> copy_of(2)
+    'tcgen05.cp.cta_group::2.32x128b.warpx4'
+    """
+    return f"tcgen05.cp.cta_group::{ctas}.32x128b.warpx4"
 
 
 def unblocked(words: Any) -> Any:

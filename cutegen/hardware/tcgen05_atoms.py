@@ -62,7 +62,8 @@ class Kind:
     def shapes(self) -> tuple[tuple[int, int, tuple[int, ...]], ...]:
         """Its shapes here: the rows that a CTA has, the CTAs, and the extents along N."""
         if self.factors is not None:
-            return ((ROWS, 1, tuple(n for n in ALL_N if n % COLUMN_ROWS == 0)),)
+            whole = {ctas: tuple(n for n in columns if n % COLUMN_ROWS == 0) for ctas, columns in N_OF_CTAS.items()}
+            return tuple((ROWS, ctas, columns) for ctas, columns in whole.items())
         return tuple((rows, ctas, columns) for ctas, columns in N_OF_CTAS.items() for rows in ROWS_OF_CTA)
 
 

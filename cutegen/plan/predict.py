@@ -146,7 +146,10 @@ def predict_sectors(
     cta_tile = mma.cta_tile
     found: dict[str, Sectors] = {
         AccessKey.g2s(x.name): _sectors(
-            x.g2s.sectors(x.tile, x.major_mode, x.dtype.bytes), x.tile, x.dtype.bytes, x.g2s.shares
+            x.g2s.sectors(x.tile, x.major_mode, x.dtype.bytes),
+            x.tile,
+            x.dtype.bytes,
+            x.g2s.shares * x.g2s.receivers,
         )
         for x in operands
     }

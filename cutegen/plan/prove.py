@@ -15,7 +15,7 @@ from cutegen.contract.pairs import Pairs
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import ProofError
 from cutegen.hardware import LdmatrixAtom, MmaAtom, StmatrixAtom, ldmatrix_trace
-from cutegen.hardware.factor_atoms import ATOM_ROWS, ATOM_WORDS, COLUMN_ROWS
+from cutegen.hardware.factor_atoms import ATOM_ROWS, ATOM_WORDS, COLUMN_ROWS, copy_of
 from cutegen.hardware.tcgen05_atoms import COLUMNS
 from cutegen.hardware.tcgen05_loads import columns_of_sums, places_of_sums
 from cutegen.hardware.units import BANK_BYTES, BULK_ALIGN_BYTES, REGISTER_BITS, WARP, WARPGROUP
@@ -278,9 +278,13 @@ def _prove_atoms(key: str, operand: OperandPath, copy: CopiedToTmem, mma: MmaPla
     """Prove that each row of each k-block finds its word in tensor memory, by what the PTX ISA says of `tcgen05.cp`.
 
     A copy reads 32 rows of 16 bytes by its descriptor, and has a row at a lane and 4 columns. Row r of an atom is at
-    lane r mod 32, column r / 32. A tile begins at a whole column of an atom.
+    lane r mod 32, column r / 32. A tile begins at a whole column of an atom. Each CTA that multiplies has the factors
+    of its rows of A and of all columns of B, from its own shared memory.
     """
     extent, (blocks, words) = mma.cta_tile[ROWS.index(operand.operand)], operand.tile
+    need, receive = mma.sharing_factors[ROWS.index(operand.operand)], operand.g2s.receivers
+    _demand(receive == need, f"g2s.{operand.name} reaches {receive} of {need} CTAs that multiply by it")
+    _demand(copy.instruction == copy_of(mma.atom.ctas), f"{key} does not copy in each of {mma.atom.ctas} CTAs")
     begins = range(0, operand.block[0], gcd(extent, operand.block[0]))
     _demand(all(begin % COLUMN_ROWS == 0 for begin in begins), f"{key} begins within a column of factors")
     needed = max(begin + extent for begin in begins)

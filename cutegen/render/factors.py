@@ -25,7 +25,8 @@ class FactorHoles:
 
     `places` is the call that finds those of a thread's sums. A stage `holds` words or factors. The box of factors of a
     tile of C begins at the block `first` of the matrix `batch`. Along K the box of each of `K_TILES` begins as
-    `along_k` says, and has the k-tile's own at `column`.
+    `along_k` says, and has the k-tile's own at `column`. The CTAs of a cluster whose `mask` the copy has receive it
+    from the one that is `first_of_cluster`.
     """
 
     name: str
@@ -41,6 +42,8 @@ class FactorHoles:
     along_k: Mapping[str, str]
     column: str
     holds: str
+    first_of_cluster: str
+    mask: str
 
 
 def scales(plan: GemmPlan) -> bool:
@@ -50,7 +53,13 @@ def scales(plan: GemmPlan) -> bool:
 
 def factor_parts(plan: GemmPlan) -> tuple[str, ...]:
     """Return the part of the factors' copies, if there are any."""
-    return ("pipelines/factors.py.j2", "pipelines/factors_of_threads.py.j2") if scales(plan) else ()
+    return (*copy_parts(plan), "pipelines/factors_of_threads.py.j2") if scales(plan) else ()
+
+
+def copy_parts(plan: GemmPlan) -> tuple[str, ...]:
+    """Return the parts of the factors' copies: each CTA's own, or those that CTAs of a cluster receive together."""
+    together = any(x.g2s.receivers > 1 for x in factors_of(plan))
+    return "pipelines/factors.py.j2", f"pipelines/factors_of_{'cluster' if together else 'cta'}.py.j2"
 
 
 def scaling_parts(plan: GemmPlan) -> tuple[str, ...]:
@@ -154,6 +163,8 @@ def _holes(x: OperandPath, batch: str, members: int, *, k_tiles: int, packed: bo
             for each in K_TILES
         },
         column=_rest(_block_of("first_k_tile + each", k_tiles), along_k),
+        first_of_cluster="rank_n == 0" if x.operand == "A" else "rank_m == 0",
+        mask=f", mcast_mask={'row_mask' if x.operand == 'A' else 'whole_column'}" if x.g2s.receivers > 1 else "",
     )
 
 

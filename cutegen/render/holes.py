@@ -278,7 +278,10 @@ def _map_holes(plan: GemmPlan, tensor: TensorHoles) -> MapHoles:
     tile = of_operands.get(tensor.name, f"{tensor.constants}_TILE")
     x, made = tensor.title, f"map_{tensor.name}, _ = cpasync.make_tiled_tma_atom("
     shares = dict(zip(OPERANDS, zip(plan.mma.sharing, sharers(plan), strict=True), strict=True)).get(tensor.name)
-    group = "tcgen05.CtaGroup.TWO" if plan.atom.ctas > 1 and tensor.name in OPERANDS else ""
+    copied = next((x.g2s for x in plan.operands if x.name == tensor.name), None)
+    group = "tcgen05.CtaGroup.TWO" if plan.atom.ctas > 1 and copied is not None else ""
+    if copied is not None and copied.receivers > 1:
+        shares = copied.receivers, "1"  # whole boxes
     name, smem = tensor.name, f"{tensor.constants}_SMEM"
     stride = f"({tensor.stride[1:-1]}, batch_stride_{name})"
     extents, matrix = f"({tensor.shape[1:-1]}, batches)", f"m{x} = cute.make_tensor({name}, cute.make_layout("

@@ -7,7 +7,7 @@ from typing import Any
 
 from cutegen.algebra import inner_layout, offsets_2d
 from cutegen.contract.launch import RESULT
-from cutegen.hardware.factor_atoms import ATOM_ROWS, COPY, PER_WORD
+from cutegen.hardware.factor_atoms import ATOM_ROWS, PER_WORD, copy_of
 from cutegen.hardware.gmma_layouts import VECTOR_BYTES
 from cutegen.hardware.tcgen05_atoms import PAIR, columns_allocated, instruction_descriptor, kind_of
 from cutegen.hardware.units import WARP
@@ -23,7 +23,7 @@ from cutegen.render import epilogue
 from cutegen.render.bulk import fed_by_boxes, pipeline_holes, plain_holes
 from cutegen.render.constants import ConstantsByDecision, c_constants
 from cutegen.render.epilogue import constants_of
-from cutegen.render.factors import factor_holes, factors_of, scales
+from cutegen.render.factors import copy_parts, factor_holes, factors_of, scales
 from cutegen.render.groups import RestHoles, begin_of, group_constants, search_holes
 from cutegen.render.holes import chain_holes, gemm_context, host_parts, numerics
 from cutegen.render.scheduler import (
@@ -151,7 +151,7 @@ def _factor_parts(plan: GemmPlan) -> tuple[str, ...]:
     columns = ("pipelines/columns_of_tiles.py.j2",) if _begins_within_atoms(plan) else ()
     packed = any(begin_of(plan, plan.launch.tensor(x.name)) for x in factors_of(plan))
     of_groups = ("pipelines/atoms_of_groups.py.j2",) if packed else ()
-    return ("pipelines/factors.py.j2", "pipelines/factors_in_tensor_memory.py.j2", *of_groups, *columns)
+    return (*copy_parts(plan), "pipelines/factors_in_tensor_memory.py.j2", *of_groups, *columns)
 
 
 def _drained_parts(plan: GemmPlan) -> tuple[str, ...]:
@@ -202,7 +202,7 @@ def _factor_holes(plan: GemmPlan) -> dict[str, Any]:
     first = " + first_column" if _begins_within_atoms(plan) else ""
     return {
         **factor_holes(plan),
-        "to_tmem": COPY,
+        "to_tmem": copy_of(plan.atom.ctas),
         "factor_columns": f", factors_a, factors_b{first}" if scales(plan) else "",
     }
 

@@ -325,9 +325,9 @@ def _sectors(plan: GemmPlan, often: _Often, report: LaunchReport) -> dict[str, C
 def _boxes(plan: GemmPlan, often: _Often, report: LaunchReport) -> dict[str, Count]:
     """Return the boxes: one thread issues each once; a request by a full warp would move it 32 times."""
     counts = {
-        each.key: often.step(Action.BULK_FETCH).predict(
-            _sends(plan, each.operand).total(), sum(site.boxes for site in each.sites)
-        )
+        each.key: often.step(Action.BULK_FETCH)
+        .once_for(each.operand.g2s.receivers)
+        .predict(_sends(plan, each.operand).total(), sum(site.boxes for site in each.sites))
         for each in _copies(plan, report)
         if each.operand.g2s.fetch is Action.BULK_FETCH
     }

@@ -14,7 +14,7 @@ from cutegen.hardware.tcgen05_atoms import N_OF_CTAS
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.search.tensor_memory import COLUMNS, WORTH_A_CLUSTER, estimated
 from cutegen.plan.values.decision import Decision
-from cutegen.spec import Factors, Mma, Schedule, Tile
+from cutegen.spec import Factors, GemmSpec, Mma, Schedule, Tile
 from tests.plan.specs import gemm
 
 OPEN = replace(gemm("kkn", "bf16"), family="sm100")
@@ -48,6 +48,28 @@ def test_the_estimate_chooses_pairs_where_copies_would_limit_one_cta(
         assert "nothing was measured" in decision.why
 
 
+def scaled(element: str, factors: Factors) -> GemmSpec:
+    problem = gemm("kkn", element, c_dtype="bf16").problem
+    return replace(OPEN, problem=replace(problem, scale_a=factors, scale_b=factors))
+
+
+@pytest.mark.parametrize(("element", "factors"), [("e4m3", ("ue8m0", 32)), ("e2m1x2", ("ue4m3", 16))])
+def test_the_search_chooses_pairs_for_scaled_products(element: str, factors: tuple[str, int]) -> None:
+    """Of tiles that leave columns for four stages of factors: 192 columns of 8 bits, and 128 of 4, which have more."""
+    dtype, of_k = factors
+    found = plan(scaled(element, Factors((1, of_k), dtype)), "sm_100", LARGE)
+    assert isinstance(found, GemmPlan)
+    assert found.atom.ctas == 2
+    assert found.cta_tile[1] <= (192 if element == "e4m3" else 128)
+    assert found.stages >= 4
+    decision = decided(found, "mma.cta_group")
+    assert not decision.given
+    assert [each.what for each in decision.rejected] == ["1 CTA"]
+    tiles = [each.what for each in decided(found, "tile.cta").rejected]
+    assert tiles
+    assert not any(each.startswith("128x256") for each in tiles)
+
+
 @pytest.mark.parametrize(
     ("parts", "ctas"),
     [
@@ -77,9 +99,9 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "tile.cta: found 128x48x64; expected .* a multiple of 32 up to 256, of which each CTA of a pair has half",
     ),
     "rows that no CTA has": ({"tile": Tile((96, 64, 64))}, "tile.cta: found 96x64x64; expected M = 128.*half of them"),
-    "a pair with factors": (
-        {"mma": Mma(cta_group=2)},
-        "mma.cta_group: found 2 with problem.scale_a; expected one CTA at a time",
+    "half of the rows with factors": (
+        {"mma": Mma(cta_group=2), "tile": Tile((64, 64, 128))},
+        "tile.cta: found 64x64x128; expected M = 128, the lanes of tensor memory, and N a multiple of 32 up to 224",
     ),
     "another family": (
         {"family": "sm120", "mma": Mma(cta_group=2)},
@@ -91,11 +113,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_is_refused(what: str) -> None:
     parts, says = REFUSED[what]
-    asked = OPEN
-    if "factors" in what:
-        factors = Factors((1, 32), "ue8m0")
-        problem = gemm("kkn", "e4m3", c_dtype="bf16").problem
-        asked = replace(OPEN, problem=replace(problem, scale_a=factors, scale_b=factors))
+    asked = scaled("e4m3", Factors((1, 32), "ue8m0")) if "factors" in what else OPEN
     with pytest.raises(SpecError, match=says):
         plan(replace(asked, **parts), "sm_100")
 

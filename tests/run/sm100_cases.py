@@ -104,7 +104,7 @@ def random_case(seed: int) -> Case:
     (group, cluster), rows = rng.choice(CLUSTERS), rng.choice((64, 128, 128))
     if scaled:
         most = 192 if element.values == 1 else 96
-        (group, cluster), rows, columns = CLUSTERS[0], 128, min(-(-columns // 32) * 32, most)
+        rows, columns = 128, min(-(-columns // 32) * 32, most)
     columns = -(-columns // 32) * 32 if group == 2 else columns
     # Tiles of fewer than 128 bytes along the contiguous mode have narrower boxes, and longer ones several.
     depth = (rng.choice((32, 64, 128, 128, 256)) if columns < 192 else 128) // element.bytes

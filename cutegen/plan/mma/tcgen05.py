@@ -30,7 +30,7 @@ from cutegen.plan.schedule.split_k import MOST_SUMS_LEFT
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.gemm_plan import MmaPlan, vector_of_k
 from cutegen.plan.values.operand import SIDES
-from cutegen.spec import Factors, GemmSpec
+from cutegen.spec import GemmSpec
 from cutegen.spec.families import TCGEN05, PartKeys, family_with
 from cutegen.support.words import either, extents, plural
 
@@ -146,9 +146,8 @@ def choose_cta_tile(spec: GemmSpec) -> Choice[Extents]:
         return Choice(spec.tile.cta, Decision.as_given("tile.cta", extents(spec.tile.cta)))
     element, sliced = dtype(spec.problem.a.dtype), spec.schedule.slices > 1
     scaled, k = spec.problem.scale_a is not None, LINE_BYTES // element.bytes
-    columns = (
-        DEFAULT_COLUMNS if spec.problem.scale_a is None else _columns_beside(spec.problem.scale_a, k * element.values)
-    )
+    fits = (each for each in COLUMNS_BESIDE_FACTORS if stages_of_factors(spec, each) >= STAGES_OF_FACTORS)
+    columns = next(fits, ATOM_ROWS) if scaled else DEFAULT_COLUMNS
     if scaled and (grouped := spec.problem.groups) is not None and grouped.value.packs(("n", "k")):
         columns = ATOM_ROWS  # those of a group begin an atom
     of_columns = f"leave {COLUMNS - BUFFERS * columns} of its columns for factors" if scaled else "all of its columns"
@@ -164,39 +163,24 @@ def choose_cta_tile(spec: GemmSpec) -> Choice[Extents]:
     return Choice(chosen, Decision("tile.cta", extents(chosen), why, rejected=(half,)))
 
 
-def _columns_beside(factors: Factors, values: int) -> int:
-    """Return the columns of the default tile: fewer if the factors of so many values of K need more columns."""
-    atoms = values // (factors.block[1] * PER_WORD)
-
-    def stages(columns: int) -> int:
-        of_stage = ATOM_COLUMNS * atoms * (1 + most_blocks(columns, ATOM_ROWS))
-        return (COLUMNS - BUFFERS * columns) // of_stage
-
-    return next((each for each in COLUMNS_BESIDE_FACTORS if stages(each) >= STAGES_OF_FACTORS), ATOM_ROWS)
+def stages_of_factors(spec: GemmSpec, columns: int) -> int:
+    """Return the stages of one line along K whose factors have columns of tensor memory beside tiles of `columns`."""
+    factors, element = spec.problem.scale_a, dtype(spec.problem.a.dtype)
+    assert factors is not None
+    atoms = LINE_BYTES // element.bytes * element.values // (factors.block[1] * PER_WORD)
+    of_stage = ATOM_COLUMNS * atoms * (1 + most_blocks(columns, ATOM_ROWS))
+    return (COLUMNS - BUFFERS * columns) // of_stage
 
 
 def choose_cta_group(spec: GemmSpec) -> Choice[int]:
     """The CTAs that multiply together: one, if the spec does not give a pair, or an atom of pairs."""
     key = "mma.cta_group"
     if (asked := spec.mma.cta_group) is not None:
-        if asked == PAIR:
-            _check_alone(spec, key, str(asked))
         return Choice(asked, Decision.as_given(key, _ctas(asked)))
     if spec.mma.atom is not None:
         of_atom = TCGEN05_ATOMS[spec.mma.atom].ctas
         return Choice(of_atom, Decision(key, _ctas(of_atom), f"that {spec.mma.atom} is for"))
     return Choice(1, Decision(key, _ctas(1), ALONE_WHY, rejected=(Rejected(_ctas(PAIR), PAIR_WHY_NOT),)))
-
-
-def _check_alone(spec: GemmSpec, key: str, found: str) -> None:
-    """Raise SpecError if factors of blocks ride the k-tiles: each CTA copies its own."""
-    if spec.problem.scale_a is not None:
-        raise spec.error(
-            key,
-            found=f"{found} with problem.scale_a",
-            expected="one CTA at a time: factors of blocks are copied and multiplied by each for itself",
-            fix=f"leave {key} out",
-        )
 
 
 def _ctas(count: int) -> str:
@@ -213,8 +197,6 @@ def choose_cluster(spec: GemmSpec, cta_group: int) -> Choice[Extents]:
         rejected = (Rejected(extents(wider[:2]), f"reads B from L2 once for {m} tiles, but each CTA waits for others"),)
         return Choice(chosen, Decision(key, extents(chosen[:2]), why, rejected=rejected))
     m, n, along_k = (*asked, 1)[:3]
-    if (m, n) != (1, 1):
-        _check_alone(spec, key, extents((m, n)))
     if along_k != 1:
         raise spec.error(
             key,

@@ -203,10 +203,9 @@ def choose_bulk_copy(
             expected=f'"{BULK_TENSOR}", the copy of family {spec.family}',
             fix=f'family = "{family_with(Instruction.CP_ASYNC)}" has cp.async and plain copies',
         )
-    copy = bulk_copy(x, TMA_LOAD_OF_PAIR if of_pair else TMA_LOAD, atom)
+    copy = bulk_copy(x, load_of(shares, of_pair=of_pair), atom)
     if shares > 1:
-        multicast = TMA_LOAD_MULTICAST_OF_PAIR if of_pair else TMA_LOAD_MULTICAST
-        copy = replace(_shared(spec, x, copy, shares), atom=multicast)
+        copy = _shared(spec, x, copy, shares)
     chosen = f"{BULK_TENSOR}, {'a box' if copy.boxes == 1 else f'{copy.boxes} boxes'} of {extents(copy.box)}"
     why = (
         f"one thread issues a copy of {copy.box[0] * x.dtype.bytes} contiguous bytes of {copy.box[1]} rows, which "
@@ -219,6 +218,16 @@ def choose_bulk_copy(
         why += "; its bytes arrive at a barrier of the CTA that multiplies for the pair"
     rejected = (Rejected("cp.async", "every thread would use registers and instructions for addresses and edges"),)
     return Choice(copy, Decision(f"g2s.{x.name}", chosen, why, given=given.op is not None, rejected=rejected))
+
+
+def load_of(ctas: int, *, of_pair: bool) -> BulkTensorAtom:
+    """Return the instruction whose boxes arrive in so many CTAs of a cluster.
+
+    Those `of_pair` arrive at a barrier of the pair's CTA that multiplies.
+    """
+    if of_pair:
+        return TMA_LOAD_OF_PAIR if ctas == 1 else TMA_LOAD_MULTICAST_OF_PAIR
+    return TMA_LOAD if ctas == 1 else TMA_LOAD_MULTICAST
 
 
 def _shared(spec: GemmSpec, x: OperandTile, copy: BulkTensorCopy, shares: int) -> BulkTensorCopy:

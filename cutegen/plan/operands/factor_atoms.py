@@ -14,22 +14,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import gcd
 
-from cutegen.algebra import Layout
+from cutegen.algebra import Extents, Layout
 from cutegen.contract.launch import OPERANDS
 from cutegen.contract.tensor_map import MAX_BOX_ELEMS
-from cutegen.hardware import BULK_TENSOR, TMA_LOAD, dtype
+from cutegen.hardware import BULK_TENSOR, dtype
 from cutegen.hardware.factor_atoms import (
     ATOM_BYTES,
     ATOM_COLUMNS,
     ATOM_ROWS,
     ATOM_WORDS,
     COLUMN_ROWS,
-    COPY,
     PER_WORD,
+    copy_of,
 )
 from cutegen.hardware.gmma_layouts import INTER
 from cutegen.hardware.matrix_descriptor import MatrixDescriptor
+from cutegen.hardware.tcgen05_atoms import PAIR
 from cutegen.hardware.units import LINE_BYTES
+from cutegen.plan.operands.boxes import load_of
 from cutegen.plan.operands.choices import OperandChoices
 from cutegen.plan.operands.factors import most_blocks
 from cutegen.plan.operands.smem import SmemRanking
@@ -60,6 +62,15 @@ def choose_atoms(spec: GemmSpec, mma: MmaPlan) -> Iterator[OperandChoices[BulkTe
             yield _path(name, factors, mma)
 
 
+def atoms_bytes(spec: GemmSpec, cta_tile: Extents) -> tuple[int, int]:
+    """Return the bytes of the atoms of a k-tile that a CTA has of A and of B; 0 if the spec has no factors."""
+    (m, n, k), factors, values = cta_tile, spec.problem.scale_a, dtype(spec.problem.a.dtype).values
+    if factors is None:
+        return 0, 0
+    of_block = ATOM_BYTES * (k * values // (factors.block[1] * PER_WORD))
+    return of_block * most_blocks(m, ATOM_ROWS), of_block * most_blocks(n, ATOM_ROWS)
+
+
 def columns_of(factors: OperandChoices[BulkTensorCopy]) -> int:
     """Return the columns of tensor memory that a k-tile of an operand needs; 0 for one that is multiplied."""
     return factors.s2r.value.by_source(
@@ -72,12 +83,20 @@ def _path(name: str, factors: Factors, mma: MmaPlan) -> OperandChoices[BulkTenso
     blocks, along_k = x.extents[0], x.extents[1] // ATOM_WORDS
     # Atoms along K follow one another if a tile has those of one block of rows: a box can have two.
     width = ATOM_WORDS * (gcd(along_k, MAX_BOX_ELEMS // ATOM_WORDS) if blocks == 1 else 1)
-    copy = BulkTensorCopy(TMA_LOAD, (width, blocks), x.extents[1] // width, 0)
+    receivers = mma.sharing_factors[OPERANDS.index(name)]
+    load = load_of(receivers, of_pair=mma.atom.ctas == PAIR)
+    copy = BulkTensorCopy(load, (width, blocks), x.extents[1] // width, 0, receivers=receivers)
+    chosen = f"{BULK_TENSOR}, a box of {extents(copy.box)} words"
     why = (
         f"one thread issues it with the k-tile of A and B, on the same barrier: {plural(along_k, 'atom')} of "
         f"{ATOM_ROWS} rows by {PER_WORD} factors along K, for each of {plural(blocks, 'block')} of rows"
     )
-    g2s = Choice(copy, Decision(f"g2s.{x.name}", f"{BULK_TENSOR}, a box of {extents(copy.box)} words", why))
+    if receivers > 1:
+        chosen += f" to {receivers} CTAs"
+        why += f"; the first of {receivers} CTAs of a cluster that need it copies it to all: atoms are not shared out"
+    if mma.atom.ctas == PAIR and name == "b":
+        why += "; each CTA of a pair has the factors of all columns, which its rows are multiplied with"
+    g2s = Choice(copy, Decision(f"g2s.{x.name}", chosen, why))
     box = rows_of(blocks, width, 1)
     lines = Wavefronts(blocks * along_k * ATOM_BYTES // LINE_BYTES, blocks * along_k * ATOM_BYTES // LINE_BYTES)
     candidate = SmemCandidate(
@@ -125,9 +144,10 @@ def _to_tmem(x: OperandTile, mma: MmaPlan) -> Choice[Fragments]:
     units = ATOM_BYTES // VECTOR_BYTES
     atoms = Layout((along_k, blocks), (blocks * units, units))
     first = atom_descriptor(mma.atom.multiply.descriptor_version)
-    copy = CopiedToTmem(first=first, atoms=atoms, atom_columns=ATOM_COLUMNS, instruction=COPY)
+    copy = CopiedToTmem(first=first, atoms=atoms, atom_columns=ATOM_COLUMNS, instruction=copy_of(mma.atom.ctas))
+    of_both = " of both CTAs, each from its own stage," if mma.atom.ctas == PAIR else ""
     why = (
-        f"the thread that multiplies copies {plural(blocks * along_k, 'atom')} to {copy.columns} columns before the "
-        "multiplications that read them, in issue order; each stage has its own columns"
+        f"the thread that multiplies copies {plural(blocks * along_k, 'atom')} to {copy.columns} columns{of_both} "
+        "before the multiplications that read them, in issue order; each stage has its own columns"
     )
     return Choice(copy, Decision(f"s2r.{x.name}", "tcgen05.cp to tensor memory", why))

@@ -14,8 +14,11 @@ from itertools import product
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import GPUS, SM_RATES, Instruction, Target, dtype
+from cutegen.hardware.factor_atoms import COLUMN_ROWS
 from cutegen.hardware.tcgen05_atoms import N_OF_CTAS, PAIR, ROWS, ROWS_OF_CTA, TCGEN05_ATOMS
 from cutegen.hardware.units import BANK_ROW_BYTES, LINE_BYTES
+from cutegen.plan.mma.tcgen05 import STAGES_OF_FACTORS, stages_of_factors
+from cutegen.plan.operands.factor_atoms import atoms_bytes
 from cutegen.plan.operands.stages import capacity_bytes
 from cutegen.plan.schedule.split_k import MOST_SUMS_LEFT
 from cutegen.plan.search.problem import Proposal, microseconds
@@ -77,11 +80,12 @@ def estimated(
     """
     gpu, (m, n, k), (a, whole_b) = GPUS[target.name], cta, k_tile_bytes(spec, cta)
     cluster_m, cluster_n, *_ = spec.schedule.cluster or (ctas, 1)
-    b = whole_b / ctas
+    b, (factors_a, factors_b) = whole_b / ctas, atoms_bytes(spec, cta)
     rate = SM_RATES[target.name].flops_of(Instruction.TCGEN05, spec.problem.a.dtype)
     assert rate is not None, f"{target.name} has no rate of tcgen05"
-    multiply, read = 2 * max(m, ROWS) * n * k / rate, (a + b) / BANK_ROW_BYTES
-    copied = a / cluster_n + b * ctas / cluster_m
+    multiply, read = 2 * max(m, ROWS) * n * k / rate, (a + b + factors_a + factors_b) / BANK_ROW_BYTES
+    # Each CTA of a pair has half of B, and the factors of all of it.
+    copied = (a + factors_a) / cluster_n + (b * ctas + factors_b) / cluster_m
     k_tile = max(multiply, read, copied / L2_BYTES_PER_CYCLE)
     of_cluster = cluster_m * cluster_n
     clusters = -(-problem.m // (m * cluster_m)) * -(-problem.n // (n * cluster_n)) * problem.batch
@@ -114,8 +118,10 @@ def settled_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterat
 def _options(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[_Option]:
     k = LINE_BYTES // dtype(spec.problem.a.dtype).bytes
     most = MOST_SUMS_LEFT if spec.schedule.slices > 1 else max(COLUMNS)
-    rows = ROWS_OF_CTA if _is_plain(spec) else (ROWS,)
-    tiles = [(m, n, k) for m in rows for n in COLUMNS if n <= most] if spec.tile.cta is None else [spec.tile.cta]
+    scaled = spec.problem.scale_a is not None
+    rows = ROWS_OF_CTA if _shares(spec) and not scaled else (ROWS,)
+    columns = [n for n in COLUMNS if n <= most and (not scaled or _has_factors(spec, n))]
+    tiles = [(m, n, k) for m in rows for n in columns] if spec.tile.cta is None else [spec.tile.cta]
     ways = (False, True) if spec.schedule.swap is None else (spec.schedule.swap,)
     for swap in ways:
         shape = shape_multiplied(problem) if swap else problem
@@ -128,14 +134,19 @@ def _options(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[
                 yield _Option(cta, ctas, swap, estimate, cluster)
 
 
-def _is_plain(spec: GemmSpec) -> bool:
-    """Return whether a spec is of one product without factors of blocks, whose kernels have every tile and cluster."""
-    return spec.problem.scale_a is None and spec.problem.groups is None and spec.schedule.slices == 1
+def _shares(spec: GemmSpec) -> bool:
+    """Return whether clusters are compared: for one product, whose K is not cut."""
+    return spec.problem.groups is None and spec.schedule.slices == 1
+
+
+def _has_factors(spec: GemmSpec, columns: int) -> bool:
+    """Return whether an instruction with factors has so many columns, and leaves enough for those of stages."""
+    return columns % COLUMN_ROWS == 0 and stages_of_factors(spec, columns) >= STAGES_OF_FACTORS
 
 
 def _clusters(spec: GemmSpec, ctas: int) -> tuple[tuple[int, int] | None, ...]:
     """Return the clusters that are compared: the spec's, or none of more than multiply together, and others."""
-    if spec.schedule.cluster is not None or not _is_plain(spec):
+    if spec.schedule.cluster is not None or not _shares(spec):
         return (None,)
     return (None, *(each for each in CLUSTERS[ctas] if each != (ctas, 1)))
 
@@ -147,7 +158,7 @@ def _groups(spec: GemmSpec) -> tuple[int, ...]:
     if spec.mma.atom is not None:
         return (TCGEN05_ATOMS[spec.mma.atom].ctas,)
     odd = spec.schedule.cluster is not None and spec.schedule.cluster[0] % PAIR != 0
-    return (1,) if odd or spec.problem.scale_a is not None else tuple(N_OF_CTAS)
+    return (1,) if odd else tuple(N_OF_CTAS)
 
 
 def _decisions(

@@ -169,6 +169,7 @@ class VectorCopy:
     tiled_copy: TiledCopy
 
     shares: ClassVar[int] = 1
+    receivers: ClassVar[int] = 1
 
     @property
     def through_registers(self) -> bool:
@@ -289,8 +290,9 @@ class BulkTensorCopy:
 
     A box has the extents `box`, the contiguous mode first; `boxes` of them lie side by side along the contiguous mode.
     In shared memory a box's rows are contiguous, permuted by Swizzle<swizzle_bits,4,3> on byte addresses. If `shares`
-    CTAs of a cluster need the same tile, each copies a box's rows of it to all of them. Its tensor map has `modes`. So
-    many boxes `together` are one copy if a mode of the map goes from one to the next.
+    CTAs of a cluster need the same tile, each copies a box's rows of it to all of them; if rows cannot be shared out,
+    one copies whole boxes to all `receivers`. Its tensor map has `modes`. So many boxes `together` are one copy if a
+    mode of the map goes from one to the next.
     """
 
     atom: BulkTensorAtom
@@ -300,6 +302,7 @@ class BulkTensorCopy:
     shares: int = 1
     modes: int = 3
     together: int = 1
+    receivers: int = 1
 
     @property
     def swizzle_bytes(self) -> int:
@@ -329,9 +332,12 @@ class BulkTensorCopy:
         return {self.atom.of_modes(self.modes): self.boxes // self.together}
 
     def sectors(self, tile: tuple[int, int], major_mode: int, element_bytes: int) -> int:
-        """Return the 32-byte sectors of global memory that one CTA requests: boxes are accessed by whole rows."""
+        """Return the 32-byte sectors of global memory that one CTA requests: boxes are accessed by whole rows.
+
+        Of `receivers`, one requests all: this is the part of each.
+        """
         rows = tile[1 - major_mode] // self.shares * self.boxes
-        return rows * round_up(self.box[0] * element_bytes, SECTOR_BYTES) // SECTOR_BYTES
+        return rows * round_up(self.box[0] * element_bytes, SECTOR_BYTES) // SECTOR_BYTES // self.receivers
 
     def partitions(self, x: OperandName, g: Layout, s: LayoutExpr, thread: int) -> dict[str, LayoutExpr]:
         """Return nothing: no thread has a share of it."""

@@ -74,6 +74,12 @@ class MmaPlan:
         return n, m // self.atom.ctas
 
     @property
+    def sharing_factors(self) -> tuple[int, int]:
+        """CTAs of a cluster that have the same factors of A, and the same of B: a CTA of a pair has all of B's."""
+        m, n, _ = self.cluster
+        return n, m
+
+    @property
     def k_blocks(self) -> int:
         """Steps of the tiled MMA along K in a k-tile."""
         return self.cta_tile[2] // self.tiled_mma.tile_mnk[2]
