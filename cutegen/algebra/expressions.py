@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +30,7 @@ def parse_expression(text: str) -> LayoutExpr:
     >>> format_layout(parse_expression("composition(Sw<3,3,3> o (8,64):(64,1), (4,16))"))
     'Sw<3,3,3> o _0 o (_4,_16):(_64,_1)'
     """
-    parser = _ExpressionParser(text)
+    parser = ExpressionParser(text)
     found = parser.expression()
     if parser.peek() == "o":
         raise parser.error("expected the end, found 'o'; `composition(A, B)` composes layouts", parser.position())
@@ -38,7 +39,7 @@ def parse_expression(text: str) -> LayoutExpr:
 
 
 @dataclass(slots=True)
-class _ExpressionParser(LayoutParser):
+class ExpressionParser(LayoutParser):
     """`expression = name "(" expression {"," argument} ")" | layout`."""
 
     depth: int = 0
@@ -63,7 +64,7 @@ class _ExpressionParser(LayoutParser):
             raise self.error(f"found more than {DEEPEST} nested operations", at)
         self.at += 1
         self.expect("(")
-        operation, arguments = OPERATIONS[name], [self.expression()]
+        operation, arguments = OPERATIONS[name], list[Any]((self.expression(),))
         least = len(operation.arguments) - operation.open
         for number, kind in enumerate(operation.arguments):
             if number < least or self.peek() == ",":
@@ -75,8 +76,12 @@ class _ExpressionParser(LayoutParser):
             raise self.error(f"expected ')', found ',': {name} has {few}{hint}", self.position())
         self.expect(")")
         self.depth -= 1
+        return self.apply(name, arguments, at)
+
+    def apply(self, name: str, arguments: Sequence[Any], at: int) -> LayoutExpr:
+        """Return the result of an operation. Raises ValueError for arguments that it does not take."""
         try:
-            return operation.function(*arguments)
+            return OPERATIONS[name].function(*arguments)
         except (ValueError, LayoutError, TypeError) as error:
             raise self.error(f"{name}: {error}", at) from error
 

@@ -111,11 +111,12 @@ def encoded(text: str) -> bytes:
 
 
 def write_file(option: str, path: Path, content: bytes) -> None:
-    """Write the file that `option` names. Raises OutsideError if it cannot be written."""
+    """Write the file that `option` names, and say so on stderr. Raises OutsideError if it cannot be written."""
     try:
         path.write_bytes(content)
     except OSError as error:
         raise OutsideError(f"{option}: {path} cannot be written: {error.strerror}") from error
+    complain("wrote", encoded(f"{path}, {len(content):,} bytes").decode())
 
 
 def complain(kind: str, message: str) -> None:

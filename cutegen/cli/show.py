@@ -242,17 +242,18 @@ def _of_layout(text: str, dtype_name: str, *, everything: bool) -> _Subject:
 
 
 def _of_coordinates(text: str, *, everything: bool) -> _Subject:
-    """Show a layout of coordinates, which has no offsets to draw."""
+    """Show a layout of coordinates, or an operation on one; it has a picture but no page."""
     try:
         layout = parse_coordinates(text)
     except ValueError as error:
         raise RequestError(f"--layout: {error}") from error
     _check_elements(prod(flatten(layout.shape)))
 
-    def drawn() -> NoReturn:
-        raise RequestError("--format: found a layout of coordinates, which has no offsets; expected text, or --json")
+    def page() -> NoReturn:
+        raise RequestError("--format: found html of a layout of coordinates; expected text, json or a picture")
 
-    return _Subject(text, partial(layout_part.coordinates_view, layout, everything=everything), drawn, drawn)
+    view = partial(layout_part.coordinates_view, layout, everything=everything)
+    return _Subject(text, view, partial(layout_part.coordinates_picture, layout), page)
 
 
 def _of_threads(text: str, tile: tuple[int, int], thread: int, *, everything: bool) -> _Subject:

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cutegen.algebra.coordinates import Basis, CoordinateLayout, parse_coordinates
-from tests.algebra.test_expressions_by_the_dsl import printed_by_the_dsl
+from cutegen.algebra.coordinates import OF_COORDINATES, Basis, CoordinateLayout, parse_coordinates
+from cutegen.algebra.notation import compact
+from tests.algebra.test_expressions_by_the_dsl import printed_by_the_dsl, random_tiler, written
 
 LAYOUTS = 40
 
@@ -92,6 +93,53 @@ def test_layouts_at_random_are_printed_as_the_dsl_prints_them() -> None:
     layouts = [CoordinateLayout(*drawn(rng)) for _ in range(LAYOUTS)]
     asked = [["layout", trees(layout.shape), as_json(layout.stride)] for layout in layouts]
     assert [str(layout).replace("_", "") for layout in layouts] == printed_by_the_dsl(asked)
+
+
+def test_an_operation_divides_the_coordinates_as_it_does_offsets() -> None:
+    found = parse_coordinates("zipped_divide((8,(3,2)):(E<0>,(E<1,0>,E<1,1>)), (2,<3:1>))").by_row()
+    assert found.shape == (6, 8)
+    for i, j, rest_i, rest_j in np.ndindex(2, 3, 4, 2):
+        assert found[i + 2 * j, rest_i + 4 * rest_j] == (i + 2 * rest_i, (j, rest_j))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("blocked_product((4,8):(E<0>,E<1>), (2,2))", "blocked_product: found a layout of coordinates; expected"),
+        ("composition((4,2):(1,4), 2:E<0>)", "composition: found strides of coordinates in a tiler"),
+        ("composition((4,8):(E<0>,E<1>), (<2:E<0>>))", "composition: found strides of coordinates in a tiler"),
+        ("Sw<3,3,3> o (4,8):(E<0>,E<1>)", "found a swizzle; expected none: a swizzle is of offsets"),
+        ("composition((4,8):(E<0>,E<1>), 8:3)", "shape 4 and stride 3 are not divisible"),
+    ],
+)
+def test_operations_that_need_offsets_are_refused(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=r"^layout") as refused:
+        parse_coordinates(text)
+    assert said in str(refused.value)
+
+
+@pytest.mark.slow
+@pytest.mark.dsl
+def test_operations_at_random_are_printed_as_the_dsl_prints_them() -> None:
+    rng = random.Random(random.getrandbits(64))
+    asked, ours, refused = list[Any](), list[tuple[str, str]](), list[str]()
+    while len(asked) < LAYOUTS:
+        layout, name = CoordinateLayout(*drawn(rng)), rng.choice(OF_COORDINATES)
+        others = [] if name == "coalesce" else [random_tiler(rng, compact(layout.shape))]
+        text = f"{name}({', '.join((str(layout), *map(written, others)))})"
+        try:
+            ours.append((text, str(parse_coordinates(text)).replace("_", "")))
+        except ValueError as error:
+            refused.append(str(error))
+            continue
+        asked.append([name, ["layout", trees(layout.shape), as_json(layout.stride)], *others])
+    wrong = [
+        (text, mine, theirs)
+        for (text, mine), theirs in zip(ours, printed_by_the_dsl(asked), strict=True)
+        if mine != theirs
+    ]
+    assert wrong == []
+    assert all("not divisible" in each or "has no complement" in each for each in refused)
 
 
 @pytest.mark.slow

@@ -236,17 +236,17 @@ def at_the_door(monkeypatch: pytest.MonkeyPatch, on_the_cpu: dict[str, float]) -
     monkeypatch.setattr(door, "require_gpu", lambda: None)
     monkeypatch.setattr(door, "present_gpu_name", lambda: "Imaginary 100")
     monkeypatch.setattr(door, "conditions", lambda: Conditions("580.1", "13.0", {"torch": "2.11"}))
-    monkeypatch.setenv("COLUMNS", "140")
+    monkeypatch.setenv("COLUMNS", "100")
 
 
 TABLE = """\
 3 calls measured on Imaginary 100
 
 launches in a CUDA graph, operands larger than the L2 cache: 1.96 of torch's speed
-  call                           problem   times  torch, us  cutegen, us  x torch  of the time  kernel from
-  matmul_f16_tn_bias_n_gelu_erf  60x48x32     24        8.0          4.0     2.00          87%  the model
-  matmul_f16_tn_bias_n_gelu_erf  7x48x32       2        8.0          4.0     2.00           7%  the model
-  matmul_f16_tn                  64x48x32      1        8.0          6.0     1.33           5%  the model
+  call                           problem   times  torch, us  cutegen, us  x torch  share  from
+  matmul_f16_tn_bias_n_gelu_erf  60x48x32     24        8.0          4.0     2.00    87%  the model
+  matmul_f16_tn_bias_n_gelu_erf  7x48x32       2        8.0          4.0     2.00     7%  the model
+  matmul_f16_tn                  64x48x32      1        8.0          6.0     1.33     5%  the model
   total                                       27      216.0        110.0     1.96
 """
 

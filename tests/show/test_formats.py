@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from cutegen.algebra import parse_layout
+from cutegen.algebra.coordinates import parse_coordinates
 from cutegen.errors import OutsideError, RequestError
 from cutegen.hardware import dtype
 from cutegen.show.canvas import Box, Outline, Picture, Text, framed, to_latex, to_png, to_svg
@@ -54,6 +55,15 @@ def test_svg_has_every_box_and_text(picture: Picture) -> None:
         (pytest.approx(box.x, abs=0.01), box.fill) for box in boxes(picture)
     ]
     assert [text.text for text in root.iter(f"{NAMESPACE}text")] == [text.text for text in texts(picture)]
+
+
+def test_a_layout_of_coordinates_has_the_coordinate_of_each_element_in_its_cells() -> None:
+    found = parse_coordinates("zipped_divide((8,6):(E<0>,E<1>), (2,3))")
+    drawn = [(box.lines, box.fill) for box in boxes(layout.coordinates_picture(found))]
+    assert [lines for lines, _ in drawn] == [(f"({i},{j})",) for i, j in found.by_row().ravel().tolist()]
+    columns = {lines[0].strip("()").partition(",")[2]: fill for lines, fill in drawn}
+    assert all(fill == columns[lines[0].strip("()").partition(",")[2]] for lines, fill in drawn)
+    assert len(set(columns.values())) == len(columns) == 6
 
 
 def test_text_on_a_dark_box_is_white() -> None:

@@ -8,10 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutegen.algebra import LayoutExpr, format_layout, offsets_by_row
-from cutegen.algebra.coordinates import CoordinateLayout
+from cutegen.algebra.coordinates import Coordinate, CoordinateLayout
 from cutegen.hardware import DType
 from cutegen.hardware.units import BANK_BYTES, BANKS
 from cutegen.show.canvas.banks import Table, bank_legend, bank_tile
+from cutegen.show.canvas.colors import HUES, hue
+from cutegen.show.canvas.grid import Cell, grid
 from cutegen.show.canvas.picture import Picture, titled
 from cutegen.show.packed import packed_layout
 from cutegen.show.view import View, cell_table, folded_table, section
@@ -56,6 +58,23 @@ def coordinates_view(layout: CoordinateLayout, *, everything: bool = False) -> V
     cells = np.array([[_compact(value) for value in row] for row in table], np.object_)
     blocks = (section(str(layout), facts), ["Element coordinates", *_corner(cells, everything=everything)])
     return View(blocks, {"layout": str(layout), "shape": list(table.shape), "coordinates": table.tolist()})
+
+
+def coordinates_picture(layout: CoordinateLayout) -> Picture:
+    """Draw the coordinate of each element, in the color of its last mode; mode 0 downwards, all others to the right."""
+    table = layout.by_row()
+    shown = table[:MAX_EXTENT, :MAX_EXTENT]
+    cells = [[Cell((_compact(value),), hue(_last(value) % len(HUES))) for value in row] for row in shown]
+    rows, columns = (list(map(str, range(count))) for count in shown.shape)
+    facts = [
+        f"{table.size:,} elements; shown: {extents(shown.shape)} of {extents(table.shape)}",
+        "Each cell: its coordinate, in the color of the last mode; mode 0 downwards, the others to the right",
+    ]
+    return titled(str(layout), facts, grid(cells, rows=rows, columns=columns, corner="mode 0\\1"))
+
+
+def _last(coordinate: Coordinate) -> int:
+    return _last(coordinate[-1]) if isinstance(coordinate, tuple) else coordinate
 
 
 def _compact(coordinate: object) -> str:
