@@ -20,7 +20,7 @@ from cutegen.plan import GemmPlan, swapped
 from cutegen.plan.kernel.program import Action, Step
 from cutegen.plan.kernel.scheduler import SUM_VECTOR_ELEMS, k_tiles_of
 from cutegen.plan.values.copies import AccessKey, load_global
-from cutegen.plan.values.path import OperandPath
+from cutegen.plan.values.path import ROWS, OperandPath
 from cutegen.ptx import InstructionReport, LaunchReport
 from cutegen.spec import STORE
 from cutegen.support.words import plural
@@ -171,6 +171,17 @@ class _Often:
             for shape, tiles in self._products()
         )
 
+    def reaches_past_end(self, x: OperandPath) -> bool:
+        """True if the last tile of an operand of blocks has more of them than are left.
+
+        A tile that does not fill whole blocks of rows has as many wherever it begins.
+        """
+        along, rows = ROWS.index(x.operand), x.block[0]
+        tile = self.plan.cta_tile[along]
+        shapes = (shape for shape, _ in self._products())
+        extents = (getattr(swapped.shape_multiplied(s) if self.plan.swapped else s, "mn"[along]) for s in shapes)
+        return any((extent - tile) // rows + x.tile[0] > -(-extent // rows) for extent in extents)
+
     def _k_tiles(self, k: int) -> tuple[int, ...]:
         """Return the k-tiles of each CTA of a tile: slices differ by one at most."""
         k_tiles, slices = -(-k // self.plan.cta_tile[2]), self.plan.slices
@@ -286,17 +297,22 @@ def _line_writes(plan: GemmPlan, often: _Often, report: LaunchReport) -> dict[st
 def _sectors(plan: GemmPlan, often: _Often, report: LaunchReport) -> dict[str, Count]:
     unknown = _why_unknown(plan, often, SECTOR_BYTES)
 
-    def count(times: _Times, sites: Sites, *keys: str) -> Count:
+    def count(times: _Times, sites: Sites, *keys: str, past_end: bool = False) -> Count:
         measured = sum(site.sectors for site in sites)
         missing = "" if plan.predictions.sectors.keys() >= set(keys) else BIAS
-        if unknown or missing:
-            return Count(None, measured, unknown or missing)
+        if why := unknown or missing or (EDGES if past_end else ""):
+            return Count(None, measured, why)
         return times.predict(sum(plan.predictions.sectors[key].predicted for key in keys), measured)
 
     def fetched(action: Action) -> _Times:
         return often.step(action, past_end=False)  # nothing is read past the end of K
 
-    counts = {each.key: count(fetched(each.operand.g2s.fetch), each.sites, each.key) for each in _copies(plan, report)}
+    counts = {
+        each.key: count(
+            fetched(each.operand.g2s.fetch), each.sites, each.key, past_end=often.reaches_past_end(each.operand)
+        )
+        for each in _copies(plan, report)
+    }
     if plain := _plain_key(plan):
         keys = [AccessKey.g2s(x.name) for x in plan.through_registers]
         counts[plain] = count(fetched(Action.GLOBAL_LOAD), _main_loop_sites(plan, report, "ld.global"), *keys)

@@ -186,10 +186,17 @@ def forms() -> Iterator[Wrong]:
         "which kind::f16 does not have",
         (idesc, f"{PLAIN.idesc() | 2 << 7:#x}"),
     )
+    yield wrong(
+        "a bit that the instruction reserves",
+        K.TENSOR_MEMORY,
+        "bit 23, which kind::f16 reserves",
+        (idesc, f"{PLAIN.idesc() | 1 << 23:#x}"),
+    )
     yield wrong("an operand said to be M-major", None, "", (idesc, f"{PLAIN.idesc() | 1 << 15:#x}"))
     yield wrong("bf16 in place of f16", None, "", (idesc, f"{PLAIN.idesc() | 1 << 7:#x}"))
     rest = PLAIN.tiles()[0][0].descriptor(0)[1]
     yield wrong("a descriptor of wgmma", K.TENSOR_MEMORY, "version 0", (f"{rest:#x}", f"{rest ^ 1 << 46:#x}"))
+    yield wrong("a bit that a descriptor reserves", K.TENSOR_MEMORY, "reserved", (f"{rest:#x}", f"{rest ^ 1 << 60:#x}"))
     yield wrong("another swizzle", None, "", (f"{rest:#x}", f"{rest ^ 6 << 61:#x}"))
     yield wrong(
         "32-byte atoms of 16-bit elements", K.TENSOR_MEMORY, "32-byte atoms", (f"{rest:#x}", f"{rest ^ 3 << 61:#x}")

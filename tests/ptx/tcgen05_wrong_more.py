@@ -37,6 +37,8 @@ def factors() -> Iterator[Wrong]:
     yield wrong("an odd byte for two factors", K.TENSOR_MEMORY, "begin at 0 or 2", odd, right=MX4)
     kind = (f"{NV.idesc():#x}", f"{NV.idesc() | 1 << 23:#x}")
     yield wrong("factors of another type", None, "", kind, right=NV)
+    reserved = (f"{MX.idesc((0, 0)):#x}", f"{MX.idesc((0, 0)) | 1 << 24:#x}")
+    yield wrong("a row count below 128", K.TENSOR_MEMORY, "bit 24, which kind::mxf8f6f4 reserves", reserved, right=MX)
     wide = (".block16", ".block32")
     yield wrong("ue4m3 for blocks of 32", K.TENSOR_MEMORY, "they take 4", wide, right=NV)
     swapped = ("[%r42], [%r43]", "[%r43], [%r42]")

@@ -28,7 +28,7 @@ from cutegen.spec import Bias, Epilogue, Extra, Factors, GemmSpec, Mma, Operand,
 from cutegen.verify import random_extras, random_operands
 from cutegen.verify.counts import count_launch
 from tests.run.against_float64 import expected, hold
-from tests.run.wgmma_mutants import with_ptx
+from tests.run.ptx_mutants import with_ptx
 
 TARGETS = ("sm_100", "sm_103")
 OPERANDS = (

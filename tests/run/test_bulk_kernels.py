@@ -17,7 +17,7 @@ from cutegen.spec import Epilogue, GemmSpec, Mma, Operand, Problem, Tile
 from cutegen.verify import compare, expected_outcome, float64_reference, random_extras, random_operands
 from cutegen.verify.counts import EDGES, LaunchCounts, count_launch
 from tests.run.bulk import CASES
-from tests.run.wgmma_mutants import with_ptx
+from tests.run.ptx_mutants import with_ptx
 
 pytestmark = pytest.mark.dsl
 CTA = (64, 64, 64)

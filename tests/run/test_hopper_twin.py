@@ -24,7 +24,7 @@ from tests.run.hopper_twin import (
     random_grouped_case,
     registered,
 )
-from tests.run.wgmma_mutants import with_ptx
+from tests.run.ptx_mutants import with_ptx
 
 OF_GROUPS = (100, 103, 105, 116, 124, 128, 132, 143)
 """Groups of every mode, with small problems for the executor."""

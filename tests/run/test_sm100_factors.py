@@ -57,12 +57,13 @@ def test_words_of_atoms_by_hand() -> None:
     [
         SEVERAL_TILES,
         pytest.param(Case(_spec(96, 256, None), 130, 300, 464, 2), marks=pytest.mark.slow),
+        pytest.param(Case(_spec(96), 128, 96, 128, None), marks=pytest.mark.slow),
         pytest.param(Case(TURNED, 256, 400, 96, None), marks=pytest.mark.slow),
         pytest.param(Case(_spec(128), 128, 128, 0, None), marks=pytest.mark.slow),
         pytest.param(Case(_spec(96, 64, **NVF4), 40, 144, 200, None), marks=pytest.mark.slow),
         pytest.param(Case(_spec(96, 128, **MXF4), 40, 144, 200, None), marks=pytest.mark.slow),
     ],
-    ids=["begin-within-atoms", "two-atoms-along-k", "transposed", "empty-k", "nvf4", "mxf4"],
+    ids=["begin-within-atoms", "two-atoms-along-k", "an-atom-less-than-a-box", "transposed", "empty-k", "nvf4", "mxf4"],
 )  # fmt: skip
 def test_a_kernel_is_right(case: Case, kernels: Cache) -> None:
     try_case(case, kernels)

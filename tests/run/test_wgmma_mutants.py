@@ -9,8 +9,9 @@ import pytest
 from cutegen import api
 from cutegen.build import Cache
 from cutegen.run import Kernel
+from tests.run.ptx_mutants import sampled
 from tests.run.wgmma import CASES
-from tests.run.wgmma_mutants import FAULT, SURVIVED, mutants, sampled, verdict
+from tests.run.wgmma_mutants import FAULT, SURVIVED, mutants, verdict
 
 pytestmark = [pytest.mark.dsl, pytest.mark.slow]
 MAY_SURVIVE = {
@@ -27,8 +28,8 @@ def test_mistakes_are_found(kernels: Cache) -> None:
     assert verdict(right, text) == SURVIVED
     every = list(mutants(text))
     assert len({mutant.kind for mutant in every}) > 15
-    assert all(mutant.text != text for mutant in every)
-    for mutant in sampled(text, 20, seed=0):
-        found = verdict(right, mutant.text)
+    assert all(mutant.planted_in(text) != text for mutant in every)
+    for mutant in sampled(every, 20, seed=0):
+        found = verdict(right, mutant.planted_in(text))
         assert found != SURVIVED or mutant.kind in MAY_SURVIVE, mutant.before
         assert found == FAULT or not mutant.kind.startswith(("bar.sync", "mbarrier", "wgmma.wait")), mutant.before

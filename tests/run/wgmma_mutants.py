@@ -10,22 +10,20 @@ kernel is compiled but the right ones.
 from __future__ import annotations
 
 import argparse
-import random
 import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import SimpleNamespace
 from typing import cast
 
 from cutegen import api
-from cutegen.build import Artifact, Cache
+from cutegen.build import Cache
 from cutegen.errors import CutegenError
 from cutegen.run import Kernel
 from cutegen.verify import compare, expected_outcome, random_operands
+from tests.run.ptx_mutants import Mutant, mutated, sampled, with_ptx
 from tests.run.wgmma import CASES
 
 KERNELS = ("tn", "nt", "pingpong", "ends_in_turns", "cluster_along_m", "split_k", "e4m3")
@@ -44,24 +42,9 @@ DROPPED = (
 """What a kernel may be without, by the beginning of its name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """A text with one mistake, on a line of it (from 1)."""
-
-    kind: str
-    line: int
-    before: str
-    after: str
-    text: str
-
-
 def mutants(text: str) -> Iterator[Mutant]:
     """Every mistake of every kind."""
-    lines = text.split("\n")
-    for number, line in enumerate(map(str.strip, lines)):
-        for kind, after in _changes(line, lines):
-            if after != line:
-                yield Mutant(kind, number + 1, line, after, "\n".join((*lines[:number], after, *lines[number + 1 :])))
+    return mutated(text, _changes)
 
 
 def _changes(line: str, lines: list[str]) -> Iterator[tuple[str, str]]:
@@ -94,13 +77,6 @@ def _counts(name: str, register: str, line: str) -> bool:
     return name in line and line.rstrip().endswith(f", {register};")
 
 
-def with_ptx(kernel: Kernel, text: str) -> Kernel:
-    """The kernel with another text, which the CPU executes in the place of its own."""
-    kept = kernel.artifact
-    fields = {"path": kept.path, "plan_json": kept.plan_json, "cubin": kept.cubin, "manifest": kept.manifest}
-    return Kernel(cast("Artifact", SimpleNamespace(**fields, ptx=text)))
-
-
 def verdict(right: Kernel, text: str) -> str:
     """What shows that a text in the place of a right kernel's is wrong, if anything does."""
     kernel = with_ptx(right, text)
@@ -118,18 +94,6 @@ def verdict(right: Kernel, text: str) -> str:
     return SURVIVED
 
 
-def sampled(text: str, count: int | None, seed: int) -> list[Mutant]:
-    """So many mutants, of every kind in turn; all of them without a count."""
-    every = list(mutants(text))
-    random.Random(seed).shuffle(every)
-    seen = Counter[str]()
-    ranked = []
-    for mutant in every:
-        ranked.append((seen[mutant.kind], mutant))
-        seen[mutant.kind] += 1
-    return [mutant for _, mutant in sorted(ranked, key=lambda one: one[0])][:count]
-
-
 def main() -> int:
     """0 when the right kernels are right; survivors are for people to read."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -145,12 +109,11 @@ def main() -> int:
             if verdict(right, right.artifact.ptx) != SURVIVED:
                 print(f"{name} itself is wrong")
                 return 1
-            for mutant in sampled(right.artifact.ptx, options.sample, options.seed):
-                word = verdict(right, mutant.text)
+            for mutant in sampled(mutants(right.artifact.ptx), options.sample, options.seed):
+                word = verdict(right, mutant.planted_in(right.artifact.ptx))
                 found.setdefault(mutant.kind, Counter())[word] += 1
                 if word == SURVIVED:
-                    line = f"{name}, line {mutant.line}: {mutant.kind}: {mutant.before} -> {mutant.after}"
-                    print(line, flush=True)
+                    print(f"{name}, {mutant}", flush=True)
     for kind, counts in sorted(found.items()):
         print(f"{kind}: " + ", ".join(f"{counts[word]} {word}" for word in (FAULT, WRONG, SURVIVED) if counts[word]))
     return 0

@@ -24,7 +24,7 @@ from cutegen.dispatch.resolve import CallTarget  # noqa: E402
 from cutegen.dispatch.settings import settings  # noqa: E402
 from cutegen.errors import RequestError  # noqa: E402
 from cutegen.torch_ops import eager, first_use  # noqa: E402
-from tests.run.wgmma_mutants import with_ptx  # noqa: E402
+from tests.run.ptx_mutants import with_ptx  # noqa: E402
 from tests.torch_ops.cases import half  # noqa: E402
 from tests.torch_ops.exact import Exact, close  # noqa: E402
 

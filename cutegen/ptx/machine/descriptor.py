@@ -27,6 +27,8 @@ _SWIZZLE_BYTES = (0, 128, 64, 32)
 _TCGEN05_SWIZZLES = {0: (0, 16), 1: (128, 32), 2: (128, 16), 4: (64, 16), 6: (32, 16)}
 """Bytes of the swizzle and of its atom, by code."""
 _TCGEN05_VERSION = 1
+_TCGEN05_RESERVED = 3 << 14 | 3 << 30 | 0xFF << 53
+"""Bits that are 0."""
 
 Addresses: TypeAlias = npt.NDArray[np.int64]
 
@@ -59,6 +61,8 @@ class Descriptor:
         if bits >> 46 & 7 != _TCGEN05_VERSION or code not in _TCGEN05_SWIZZLES:
             version = bits >> 46 & 7
             raise ValueError(f"version {version} and swizzle {code}; expected version 1 and swizzle 0, 1, 2, 4 or 6")
+        if bits & _TCGEN05_RESERVED:
+            raise ValueError(f"reserved bits {bits & _TCGEN05_RESERVED:#x}; expected 0")
         if bits >> 52 & 1:
             raise ValueError("an absolute address as its leading dimension, which is not supported")
         swizzle_bytes, atom_bytes = _TCGEN05_SWIZZLES[code]

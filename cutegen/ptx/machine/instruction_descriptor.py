@@ -25,6 +25,14 @@ _SUMS_OF = {"f16": ("f16", "f32"), "tf32": ("f32",), "f8f6f4": ("f16", "f32"), "
 KINDS = tuple(_TYPES)
 PACKED_KINDS = ("mxf4", "mxf4nvf4")
 """Kinds whose operands hold two 4-bit values in a byte."""
+_PLAIN_RESERVED = (6, 23, 29)
+_SCALED_RESERVED = (0, 1, 3, 6, 24, 25, 26)
+_RESERVED = {
+    **dict.fromkeys(("f16", "tf32", "f8f6f4", "i8"), _PLAIN_RESERVED),
+    "mxf8f6f4": (*_SCALED_RESERVED, 31),
+    **dict.fromkeys(PACKED_KINDS, (*_SCALED_RESERVED, 12)),
+}
+"""Bits that are 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +113,9 @@ def _check(found: InstructionDescriptor, bits: int, ctas: int) -> None:
     if kind == "i8":
         columns = n in (8, 24) or n % 16 == 0 if ctas == 1 else n % 32 == 0
     narrow = {found.a, found.b} & {"e2m1", "e2m3", "e3m2"}
+    reserved = [bit for bit in _RESERVED[kind] if bits >> bit & 1]
     rules = (
+        (not reserved, f"bit {', '.join(map(str, reserved))}, which kind::{kind} reserves"),
         (m in rows, f"M is {m}; kind::{kind} of {ctas} CTAs has {' and '.join(map(str, rows))}"),
         (8 <= n <= 256 and columns and (ctas == 1 or n >= 16), f"N is {n}, which kind::{kind} of {ctas} CTAs does not"
          " have"),
