@@ -101,16 +101,14 @@ def _block(name: str, shape: Shape, operand: Shape) -> Block | None:
 def members_have_blocks(forms: Mapping[str, Form], pairs: Pairs) -> bool:
     """Return whether kernels take pairs of columns of a product with these forms: without blocks they do.
 
-    With blocks, each member must have its own, and the factors of both must be one box: in halves, K-major.
+    With blocks, each member must have its own: in halves, K-major.
     """
     if (found := blocks_of({name: form.shape for name, form in forms.items()}).get("scale_b")) is None:
         return True
     (rows, _), scale = found, forms["scale_b"]
     along_k = scale.shape[-2] == 1 or scale.strides[-2] == 1
-    aligned = all(step * element_type(scale.dtype).bytes % VECTOR_BYTES == 0 for step in scale.strides[:-2])
-    aligned = aligned and scale.strides[-1] * element_type(scale.dtype).bytes % VECTOR_BYTES == 0
     whole = rows > 1 and forms["b"].shape[-1] % (2 * rows) == 0
-    return pairs.width is None and whole and along_k and aligned
+    return pairs.width is None and whole and along_k
 
 
 def check_factors(name: str, form: Form, operand: Form) -> None:
@@ -131,7 +129,10 @@ def folds_factors(form: Form, block: Block, problem: Multiplied) -> bool:
 
 
 def place_factors(name: str, form: Form, address: int, block: Block, problem: Multiplied, *, fold: bool) -> Placement:
-    """Return factors as a kernel reads them: in place if vectors are aligned, else a copy with rows contiguous."""
+    """Return factors as a kernel reads them: in place if either mode is contiguous, else a copy with rows contiguous.
+
+    A kernel is for those of which a tensor map exists, by 16 bytes, or for any, by elements.
+    """
     rows, size = "m" if name == "scale_a" else "n", element_type(form.dtype).bytes
     placed = as_matrices(form, problem.batch, fold=fold)
     if placed is not None and 0 not in placed.shape:
@@ -139,9 +140,10 @@ def place_factors(name: str, form: Form, address: int, block: Block, problem: Mu
         last = major_of(placed, prefer_last=(name == "scale_a") == (block[0] > 1))
         if last is not None and (len(placed.shape) == 2 or placed.strides[0] >= 0):
             align = alignment(placed, address, last=last, element_bytes=size)
-            if align >= VECTOR_BYTES:
+            if align >= size:
                 major = "k" if last is (name == "scale_a") else rows
-                return Placement(placed, Matrix(form.dtype, major, VECTOR_BYTES, block))
+                align = VECTOR_BYTES if align >= VECTOR_BYTES else size
+                return Placement(placed, Matrix(form.dtype, major, align, block))
     return _copied(name, form, block, problem, rows, fold=fold)
 
 
@@ -160,7 +162,7 @@ def _copied(name: str, form: Form, block: Block, problem: Multiplied, major: str
     steps = tuple(outer * stride * x for x in compact_strides(whole))
     shape = (*whole, first, second)
     elems = many * outer * stride
-    copy = Copy(shape, shape, (*steps, *strides), elems, "a kernel reads its rows by vectors of 16 bytes")
+    copy = Copy(shape, shape, (*steps, *strides), elems, "neither its rows nor its columns are contiguous")
     seen = (many, first, second) if whole else (first, second)
     read = form._replace(shape=seen, strides=((outer * stride, *strides) if whole else strides))
     return Placement(read, Matrix(form.dtype, major, VECTOR_BYTES, block), copy)

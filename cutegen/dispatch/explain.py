@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from cutegen.contract.launch import FACTORS
+from cutegen.dispatch.placement import VECTOR_BYTES
 from cutegen.dispatch.providers import providers
-from cutegen.dispatch.request import Request
+from cutegen.dispatch.request import Matrix, Request
 from cutegen.dispatch.resolve import Resolved
 from cutegen.hardware import target
 from cutegen.support.columns import aligned
@@ -21,7 +22,7 @@ def explained(resolved: Resolved) -> str:
     if request.groups is not None:
         rows.append(("groups", f"{request.groups}, chosen for {_mean(request)}"))
     rows += [(name, str(getattr(request, name))) for name in ("a", "b", "c")]
-    rows += [(name, str(each)) for name in FACTORS if (each := getattr(request, name)) is not None]
+    rows += [(name, _copied_as(each)) for name in FACTORS if (each := getattr(request, name)) is not None]
     last = () if request.expression is None else (request.expression,)
     rows.append(("epilogue", ", ".join((*request.ops, *last)) or "none"))
     if request.pairs is not None:
@@ -33,6 +34,12 @@ def explained(resolved: Resolved) -> str:
     for provider, answer in providers.answers(request):
         rows.append(("kernel" if answer.open is not None else "tried", f"{provider.name}: {answer.why}"))
     return "\n".join([shape, *aligned(rows)])
+
+
+def _copied_as(factors: Matrix) -> str:
+    """Describe factors, and how a kernel copies them to shared memory."""
+    mapped = factors.align_bytes >= VECTOR_BYTES
+    return f"{factors}: {'by tensor map' if mapped else 'by lanes of a warp, since strides allow no tensor map'}"
 
 
 def _mean(request: Request) -> str:

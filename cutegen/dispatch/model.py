@@ -6,6 +6,7 @@ import threading
 
 from cutegen.api import request_of
 from cutegen.build import BuildRequest, Cache, build
+from cutegen.dispatch.placement import VECTOR_BYTES
 from cutegen.dispatch.provider import Answer
 from cutegen.dispatch.request import TRIED, Matrix, Request
 from cutegen.errors import SpecError
@@ -118,7 +119,10 @@ def _operand(matrix: Matrix) -> Operand:
 
 
 def _factors(matrix: Matrix | None) -> Factors | None:
-    return None if matrix is None or matrix.block is None else Factors(matrix.block, major=matrix.major)
+    if matrix is None or matrix.block is None:
+        return None
+    align = None if matrix.align_bytes >= VECTOR_BYTES else matrix.align_bytes
+    return Factors(matrix.block, major=matrix.major, align=align)
 
 
 def _extra(matrix: Matrix | None) -> Extra | None:

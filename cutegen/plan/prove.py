@@ -25,6 +25,7 @@ from cutegen.plan.kernel.accumulator import Accumulator, Home
 from cutegen.plan.kernel.handshakes import prove_handshakes
 from cutegen.plan.kernel.memory import BARRIERS, LARGEST, SLICES, Phase
 from cutegen.plan.kernel.pipeline import AB, C_STORE, MBARRIER_BYTES, Scope, mbarriers_bytes
+from cutegen.plan.kernel.program import Action
 from cutegen.plan.kernel.scheduler import SUM_VECTOR_ELEMS, TileOrder, WorkTile
 from cutegen.plan.operands.factor_atoms import WORDS_OF_ROWS
 from cutegen.plan.values.copies import BulkTensorCopy, TileCopy, VectorCopy
@@ -49,7 +50,8 @@ def prove(plan: GemmPlan) -> None:
         matches = operand.covers == along if operand.is_multiplied else holds
         _demand(matches, f"{operand.name}'s tile does not match the CTA tile")
         _prove_placed(f"smem.{operand.name}", operand.smem, (*operand.tile, plan.stages), operand.dtype.bytes)
-        _prove_copy(f"g2s.{operand.name}", operand.g2s, operand.smem, operand, operand.tile, plan.threads)
+        copying = plan.loop.fetching(operand.g2s.fetch).threads
+        _prove_copy(f"g2s.{operand.name}", operand.g2s, operand.smem, operand, operand.tile, copying)
         if operand.is_multiplied:
             source = plan.atom.source(operand.operand)
             _demand(operand.home is source, f"{operand.name} is in {operand.home}, and the MMA reads {source}")
@@ -97,7 +99,8 @@ def _prove_pipelines(plan: GemmPlan) -> None:
     if len(plan.roles) == 1:
         return
     assert ab is not None
-    copied = multiply_for * sum(x.tile[0] * x.tile[1] * x.dtype.bytes for x in plan.operands)
+    by_boxes = (x for x in plan.operands if x.g2s.fetch is Action.BULK_FETCH)
+    copied = multiply_for * sum(x.tile[0] * x.tile[1] * x.dtype.bytes for x in by_boxes)
     _demand(ab.payload_bytes == copied, f"a stage waits for {ab.payload_bytes} bytes, and copies bring {copied}")
     released, fill = ab.empty.arrivals[0].ctas if ab.empty is not None else 0, sum(plan.mma.sharing) - 1
     _demand(released == fill, f"a stage is released {released} times, and {fill} CTAs or pairs multiply what is in it")

@@ -15,7 +15,7 @@ from cutegen.support.words import plural
 INDENT = 4
 SHOWN_K_TILES = 8
 """K-tiles of a timeline."""
-_BY = {By.THREAD: "thread", By.WARP: "warp", By.COPY: "copy", By.MMA: "mma"}
+_BY = {By.THREAD: "thread", By.WARP: "warp", By.COPY: "copy", By.THREAD_COPIES: "lane's copies", By.MMA: "mma"}
 _STEPS = {
     "copy": FETCHES,
     "store": frozenset({Action.STORE}),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from cutegen.contract.launch import RESULT_FACTORS
+from cutegen.contract.launch import FACTORS, RESULT_FACTORS
 from cutegen.plan import GemmPlan
 from cutegen.plan.kernel.pipeline import AB, C_STORE, SLICES, TURN, Barrier, Pipeline
 from cutegen.plan.kernel.role import MMA, PRODUCER
@@ -99,7 +99,7 @@ def pipeline_holes(plan: GemmPlan) -> dict[str, Any]:
 
 def plain_tensors(plan: GemmPlan, tensors: Iterable[TensorHoles]) -> list[TensorHoles]:
     """Return the tensors that threads access element by element of C, without a tensor map."""
-    mapped = {*(each.name for each in plan.launch.maps), RESULT_FACTORS}
+    mapped = {*(each.name for each in plan.launch.maps), *FACTORS, RESULT_FACTORS}
     return [tensor for tensor in tensors if tensor.name not in mapped]
 
 

@@ -8,12 +8,14 @@ from typing import Any
 
 from cutegen.algebra import Layout
 from cutegen.plan import GemmPlan
+from cutegen.plan.kernel.program import Action
+from cutegen.plan.operands.factors import most_blocks
 from cutegen.plan.values.path import OperandPath
 from cutegen.render import epilogue
 from cutegen.render.constants import ConstantsByDecision
 from cutegen.render.groups import batches_of, begin_of
 from cutegen.render.python_text import constant
-from cutegen.render.tensors import extents_of
+from cutegen.render.tensors import extents_of, tensor_holes
 
 K_TILES = ("k_tile", "first_k_tile", "first_k_tile + each")
 """The k-tiles whose factors templates copy."""
@@ -23,6 +25,7 @@ K_TILES = ("k_tile", "first_k_tile", "first_k_tile + each")
 class FactorHoles:
     """Holes of the factors of A or B: each block is of `rows` x `of_k` elements.
 
+    Those that lanes copy lie at `pointer`, with `stride`; a tile of C needs `needed` of each of the `members` of pairs.
     `places` is the call that finds those of a thread's sums. A stage `holds` words or factors. The box of factors of a
     tile of C begins at the block `first` of the matrix `batch`. Along K the box of each of `K_TILES` begins as
     `along_k` says, and has the k-tile's own at `column`. The CTAs of a cluster whose `mask` the copy has receive it
@@ -44,6 +47,10 @@ class FactorHoles:
     holds: str
     first_of_cluster: str
     mask: str
+    pointer: str
+    stride: str
+    members: int
+    needed: int
 
 
 def scales(plan: GemmPlan) -> bool:
@@ -52,14 +59,26 @@ def scales(plan: GemmPlan) -> bool:
 
 
 def factor_parts(plan: GemmPlan) -> tuple[str, ...]:
-    """Return the part of the factors' copies, if there are any."""
-    return (*copy_parts(plan), "pipelines/factors_of_threads.py.j2") if scales(plan) else ()
+    """Return the parts of the factors' copies and of the threads that read them, if there are any."""
+    if not scales(plan):
+        return ()
+    in_boxes = [_in_boxes(x) for x in factors_of(plan)]
+    return (
+        *copy_parts(plan),
+        *(("pipelines/factors_of_threads.py.j2",) if any(in_boxes) else ()),
+        *(() if all(in_boxes) else ("pipelines/factors_of_lanes.py.j2",)),
+    )
 
 
 def copy_parts(plan: GemmPlan) -> tuple[str, ...]:
-    """Return the parts of the factors' copies: each CTA's own, or those that CTAs of a cluster receive together."""
-    together = any(x.g2s.receivers > 1 for x in factors_of(plan))
-    return "pipelines/factors.py.j2", f"pipelines/factors_of_{'cluster' if together else 'cta'}.py.j2"
+    """Return the parts of the factors' stages and boxes: each CTA's own, or those that a cluster receives together."""
+    boxes, together = any(map(_in_boxes, factors_of(plan))), any(x.g2s.receivers > 1 for x in factors_of(plan))
+    used = {
+        "factor_stages": True,
+        "factors": boxes,
+        f"factors_of_{'cluster' if together else 'cta'}": boxes,
+    }
+    return tuple(f"pipelines/{name}.py.j2" for name, is_used in used.items() if is_used)
 
 
 def scaling_parts(plan: GemmPlan) -> tuple[str, ...]:
@@ -78,18 +97,21 @@ def factor_holes(plan: GemmPlan) -> dict[str, Any]:
     counted = any(x.box_steps[1] > 1 for x in factors_of(plan))
     return {
         "number_of_k_tile": "each" if counted else "_",
-        "factors": [
-            _holes(
-                x,
-                batches[x.name],
-                _members(plan, x),
-                k_tiles=x.block[1] // plan.cta_tile[2],
-                packed=bool(begin_of(plan, plan.launch.tensor(x.name))),
-            )
-            for x in factors_of(plan)
-        ],
+        "factors": (found := [_of_path(plan, x, batches[x.name]) for x in factors_of(plan)]),
+        "factors_in_boxes": [x for x in found if _in_boxes(plan.operand(x.name))],
+        "factors_of_lanes": [x for x in found if not _in_boxes(plan.operand(x.name))],
         "thread_of_tile": thread,
     }
+
+
+def _in_boxes(x: OperandPath) -> bool:
+    """Return whether bulk tensor copies move an operand."""
+    return x.g2s.fetch is Action.BULK_FETCH
+
+
+def _of_path(plan: GemmPlan, x: OperandPath, batch: str) -> FactorHoles:
+    packed = bool(begin_of(plan, plan.launch.tensor(x.name)))
+    return _holes(plan, x, batch, _members(plan, x), k_tiles=x.block[1] // plan.cta_tile[2], packed=packed)
 
 
 def factor_constants(plan: GemmPlan) -> ConstantsByDecision:
@@ -104,7 +126,7 @@ def factor_constants(plan: GemmPlan) -> ConstantsByDecision:
         assert read.of_sums is not None
         assert read.first is not None
         settled[f"s2r.{x.name}"] = (
-            f"{name}_TILE = {_box(x.tile, _members(plan, x))}",
+            f"{name}_TILE = {_box(x.tile, _members(plan, x)) if _in_boxes(x) else x.tile}",
             *_layout(f"{name}_OF_SUMS", read.of_sums),
             *_layout(f"{name}_FIRST", read.first),
         )
@@ -132,7 +154,7 @@ def factors_of(plan: GemmPlan) -> tuple[OperandPath, ...]:
     return tuple(x for x in plan.operands if not x.is_multiplied)
 
 
-def _holes(x: OperandPath, batch: str, members: int, *, k_tiles: int, packed: bool) -> FactorHoles:
+def _holes(plan: GemmPlan, x: OperandPath, batch: str, members: int, *, k_tiles: int, packed: bool) -> FactorHoles:
     mode, (rows, of_k), number = x.modes[0], x.block, "mn".index(x.modes[0])
     begin = f"tile_{mode} * CTA_{mode.upper()}" if members == 1 else f"tile_{mode} * (CTA_{mode.upper()} // 2)"
     first = f"begin + {begin}" if packed else begin if rows == 1 else f"{begin} // {rows}"
@@ -142,8 +164,10 @@ def _holes(x: OperandPath, batch: str, members: int, *, k_tiles: int, packed: bo
     places = f"tCcP, {number}, first, {begin}, {rows}, {_rest(first, along_rows)}"
     first, extents = _rounded(first, along_rows), extents_of(x.modes, x.block, x.block_elems)
     if members > 1:
-        first, extents = f"({first}, 0)", f"(({mode} // {2 * rows}, 2), cute.ceil_div(k, {of_k}))"
         places = f"places_of_pairs({places}, CTA_{mode.upper()} // 2, {x.tile[0] // 2})"
+        if _in_boxes(x):
+            first, extents = f"({first}, 0)", f"(({mode} // {2 * rows}, 2), cute.ceil_div(k, {of_k}))"
+    tensor = tensor_holes(plan.launch.tensor(x.name))
     return FactorHoles(
         name=x.name,
         title=epilogue.title(x.name),
@@ -165,6 +189,10 @@ def _holes(x: OperandPath, batch: str, members: int, *, k_tiles: int, packed: bo
         column=_rest(_block_of("first_k_tile + each", k_tiles), along_k),
         first_of_cluster="rank_n == 0" if x.operand == "A" else "rank_m == 0",
         mask=f", mcast_mask={'row_mask' if x.operand == 'A' else 'whole_column'}" if x.g2s.receivers > 1 else "",
+        pointer=tensor.pointer,
+        stride=tensor.stride,
+        members=members,
+        needed=most_blocks(plan.cta_tile[number] // members, rows),
     )
 
 

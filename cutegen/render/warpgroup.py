@@ -11,6 +11,7 @@ from cutegen.hardware import DType
 from cutegen.hardware.units import LINE_BYTES, WARP, WARPGROUP
 from cutegen.plan import GemmPlan
 from cutegen.plan.kernel.pipeline import SLICES, TURN, Scope
+from cutegen.plan.kernel.program import Action
 from cutegen.plan.kernel.role import Turns
 from cutegen.plan.mainloop.programs import PROMOTED_TILES
 from cutegen.plan.values.epilogue import EpilogueParts, EpiloguePlan
@@ -62,7 +63,8 @@ def context(plan: GemmPlan) -> dict[str, Any]:
     indent = 16 if plan.split_k else 12  # of the epilogue
     prefetched = {each.operand for each in plan.prefetched}
     number_types = numerics(plan).replace("Int32", "Int16, Int32") if mma.shares_copies else numerics(plan)
-    dialects = _alternates_sets(plan) or plan.launch.spread or plan.pace
+    dialects = ["llvm"] if _alternates_sets(plan) or plan.launch.spread or plan.pace else []
+    dialects += ["nvvm"] if any(x.g2s.fetch is Action.FETCH for x in plan.operands) else []
     warp = ("warp",) if plan.epilogue.stmatrix is not None else ()
     edge = ("CopyUniversalOp",) if plan.epilogue.edge is not None else ()
     return {
@@ -80,7 +82,7 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         "parts": _text_parts(plan),
         "imports": [
             f"from cutlass import {number_types}",
-            *(("from cutlass._mlir.dialects import llvm",) if dialects else ()),
+            *((f"from cutlass._mlir.dialects import {', '.join(dialects)}",) if dialects else ()),
             f"from cutlass.cute.nvgpu import {', '.join((*edge, 'OperandMajorMode', 'cpasync', *warp, 'warpgroup'))}",
         ],
         **plain_holes(beside := tensors_beside(plan, common["tensors"])),

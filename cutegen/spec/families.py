@@ -122,7 +122,12 @@ COPIED_BOXES = PartKeys(
 )
 DESCRIBED_BOXES = PartKeys(frozenset({Instruction.BULK_TENSOR, Instruction.SETMAXNREG}))
 DRAINED_BOXES = PartKeys(
-    frozenset({Instruction.BULK_TENSOR}), {key: why for key, why in _OF_ONE_CTA.items() if key != "schedule.cluster"}
+    frozenset({Instruction.BULK_TENSOR}),
+    {
+        **{key: why for key, why in _OF_ONE_CTA.items() if key != "schedule.cluster"},
+        "g2s.scale_a": "one thread of its producer copies, by boxes",
+        "g2s.scale_b": "one thread of its producer copies, by boxes",
+    },
 )
 
 SPLITS_K = PartKeys()

@@ -13,7 +13,7 @@ from cutegen.errors import SpecError
 from cutegen.hardware import BULK_TENSOR, CP_ASYNC_ATOMS, LDMATRIX_ATOMS, TARGETS, UNIVERSAL, Instruction, dtype
 from cutegen.spec.checks import Mismatch
 from cutegen.spec.families import FAMILIES, family_with
-from cutegen.spec.parts import MODES, Epilogue, G2s, Mma, Problem, S2r, Schedule, Smem, Tile
+from cutegen.spec.parts import DEFAULT_ALIGN_BYTES, MODES, Epilogue, G2s, Mma, Problem, S2r, Schedule, Smem, Tile
 from cutegen.spec.schema import NOT_A_KEY, Part, mismatches
 from cutegen.spec.values import ATOMS, FamilyKey, KindName, Text
 from cutegen.support.literals import alternatives, literal
@@ -60,6 +60,7 @@ class GemmSpec(Part):
         return (
             (self._of_another_family(self.family) if self.family is not None else None)
             or self._unused()
+            or self._copies_of_factors()
             or self._pairs_of_blocks()
             or self._quantized()
         )
@@ -113,6 +114,21 @@ class GemmSpec(Part):
         for name in key.split("."):
             value = None if value is None else getattr(value, name)
         return value
+
+    def _copies_of_factors(self) -> Mismatch | None:
+        """Check that factors exist whose copy is given, and that a tensor map describes those that boxes copy."""
+        for name in OPERANDS:
+            factors, key = self.problem.factors(name), f"g2s.scale_{name}"
+            if (op := self.g2s.of_factors(name).op) is None:
+                continue
+            if factors is None:
+                fix = f"leave {key} out, or write problem.scale_{name}"
+                return Mismatch(key=key, found=f"op = {literal(op)}", expected="factors of blocks to copy", fix=fix)
+            if op == BULK_TENSOR and not factors.has_map:
+                found, fix = f"{literal(op)} with align = {factors.align}", 'op = "cp.async.ca", or leave it out'
+                expected = f"problem.scale_{name}.align = {DEFAULT_ALIGN_BYTES} or more: strides of a tensor map are"
+                return Mismatch(key=f"{key}.op", found=found, expected=expected, fix=fix)
+        return None
 
     def _pairs_of_blocks(self) -> Mismatch | None:
         """Check that the blocks of each member of pairs are its own, and one after another."""

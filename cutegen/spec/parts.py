@@ -76,18 +76,25 @@ class Scale(Part):
 class Factors(Part):
     """Factors of blocks of A or B: one for `block` rows and elements of K, contiguous along the mode `major`.
 
-    Without `major` it is the mode of the rows if each has its own, else K. Those of 8 bits are in atoms of 128 rows by
-    4 factors, and have no major.
+    Without `major` it is the mode of the rows if each has its own, else K. Base address and leading stride are
+    multiples of `align` bytes. Those of 8 bits are in atoms of 128 rows by 4 factors, and have no major.
     """
 
     block: values.FactorBlock
     dtype: values.FactorDTypeName = "f32"
     major: values.Mode | None = None
+    align: values.AlignBytes | None = None
 
     def __str__(self) -> str:
         major = "" if self.major is None else f", major = {literal(self.major)}"
         dtype = "" if self.dtype == "f32" else f", dtype = {literal(self.dtype)}"
-        return f"{{ block = {literal(self.block)}{dtype}{major} }}"
+        align = "" if self.align is None else f", align = {self.align}"
+        return f"{{ block = {literal(self.block)}{dtype}{major}{align} }}"
+
+    @property
+    def has_map(self) -> bool:
+        """True if a tensor map can describe them, whose addresses and strides are multiples of 16 bytes."""
+        return (self.align or DEFAULT_ALIGN_BYTES) >= DEFAULT_ALIGN_BYTES
 
     @property
     def in_atoms(self) -> bool:
@@ -95,7 +102,12 @@ class Factors(Part):
         return self.dtype != "f32"
 
     def contradiction(self) -> Mismatch | None:
-        """Check that factors in atoms are of rows, and have no major."""
+        """Check that an aligned address begins a factor, or an atom, and that atoms are of rows, and have no major."""
+        begin_bytes = DEFAULT_ALIGN_BYTES if self.in_atoms else dtype(self.dtype).bytes
+        if self.align is not None and self.align < begin_bytes:
+            what = "a vector of an atom" if self.in_atoms else f"one {self.dtype}"
+            expected = f"at least {begin_bytes}, the bytes of {what}"
+            return Mismatch(key="align", found=literal(self.align), expected=expected, fix=f"align = {begin_bytes}")
         if self.in_atoms and self.block[0] != 1:
             fix = f"block = {literal((1, self.block[1]))}"
             return Mismatch(key="block", found=literal(self.block), expected="1 row: each has its own factor", fix=fix)
@@ -337,11 +349,25 @@ class G2sCopy(Part):
 
 
 @dataclass(frozen=True, slots=True)
+class G2sFactors(Part):
+    """The copy of the factors of A or of B to shared memory: boxes, or elements by the lanes of the producer warp."""
+
+    op: values.FactorsOp | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class G2s(Part):
-    """Global to shared memory, A and B."""
+    """Global to shared memory: A and B, and the factors of their blocks."""
 
     a: G2sCopy | None = None
     b: G2sCopy | None = None
+    scale_a: G2sFactors | None = None
+    scale_b: G2sFactors | None = None
+
+    def of_factors(self, name: str) -> G2sFactors:
+        """Return the copy of the factors of A or of B; if it has no table here, its key is left out."""
+        copy: G2sFactors | None = getattr(self, f"scale_{name}")
+        return copy or G2sFactors()
 
     def of(self, name: str) -> G2sCopy:
         """Return the copy of an operand; if it has no table here, all of its keys are left out."""

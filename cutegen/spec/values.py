@@ -73,6 +73,7 @@ ThreadLayout: TypeAlias = Annotated[
 G2sOp: TypeAlias = Annotated[
     str, checks.OneOf((*sorted({atom.op for atom in _CP_ASYNC_ATOMS}), hardware.BULK_TENSOR, hardware.UNIVERSAL))
 ]
+FactorsOp: TypeAlias = Annotated[str, checks.OneOf((hardware.BULK_TENSOR, "cp.async.ca"))]
 L2Eviction: TypeAlias = Annotated[str, checks.OneOf(("evict_first", "evict_normal"))]
 PrefetchedKTiles: TypeAlias = Annotated[int, checks.Integer(0, MOST_STAGES, "0 prefetches nothing")]
 CopyBits: TypeAlias = Annotated[int, checks.OneOf(hardware.UNIVERSAL_BITS)]

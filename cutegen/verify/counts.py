@@ -19,7 +19,7 @@ from cutegen.hardware.units import LINE_BYTES, SECTOR_BYTES, WARP
 from cutegen.plan import GemmPlan, swapped
 from cutegen.plan.kernel.program import Action, Step
 from cutegen.plan.kernel.scheduler import SUM_VECTOR_ELEMS, k_tiles_of
-from cutegen.plan.values.copies import AccessKey, load_global
+from cutegen.plan.values.copies import AccessKey, fetches_of, load_global
 from cutegen.plan.values.path import ROWS, OperandPath
 from cutegen.ptx import InstructionReport, LaunchReport
 from cutegen.spec import STORE
@@ -29,6 +29,7 @@ Sites = Sequence[InstructionReport]
 EDGES = "not predicted: some tiles cross the matrices' edges"
 BIAS = "not predicted: the compiler decides how often a bias is read"
 STORES = "not predicted: the compiler joins single-element stores in only one of two main loops"
+FEW_BLOCKS = "not predicted: a tile has fewer blocks than lanes copy"
 UNALIGNED = "not predicted: rows do not begin at multiples of {} bytes"
 COUNTED = ("wavefronts", "line_writes", "sectors", "boxes", "executed")
 
@@ -297,9 +298,12 @@ def _line_writes(plan: GemmPlan, often: _Often, report: LaunchReport) -> dict[st
 def _sectors(plan: GemmPlan, often: _Often, report: LaunchReport) -> dict[str, Count]:
     unknown = _why_unknown(plan, often, SECTOR_BYTES)
 
+    few = {AccessKey.g2s(x.name) for x in plan.operands if x.block[0] > 1 and x.g2s.fetch is Action.FETCH}
+
     def count(times: _Times, sites: Sites, *keys: str, past_end: bool = False) -> Count:
         measured = sum(site.sectors for site in sites)
         missing = "" if plan.predictions.sectors.keys() >= set(keys) else BIAS
+        missing = FEW_BLOCKS if few.intersection(keys) else missing
         if why := unknown or missing or (EDGES if past_end else ""):
             return Count(None, measured, why)
         return times.predict(sum(plan.predictions.sectors[key].predicted for key in keys), measured)
@@ -394,13 +398,15 @@ def _executed_wherever(plan: GemmPlan, often: _Often, report: LaunchReport) -> d
         units[Action.FETCH] += x.opcodes(Step(Action.FETCH), plan.tiled_mma, plan.target)
         if x.s2r.by_ldmatrix:
             units[Action.LOAD] += x.loads(plan.tiled_mma)
-    warps = plan.tiled_mma.threads // WARP
+    warps = dict.fromkeys(units, plan.tiled_mma.threads // WARP)
+    if units[Action.FETCH]:
+        warps[Action.FETCH] = plan.loop.fetching(Action.FETCH).threads // WARP
     units[Action.MULTIPLY] += plan.opcodes(Step(Action.MULTIPLY))
     issued_for = {Action.MULTIPLY: plan.atom.ctas}
     return {
         opcode: often.step(action)
         .once_for(issued_for.get(action, 1))
-        .predict(count * warps, _executions(plan, report, opcode))
+        .predict(count * warps[action], _executions(plan, report, opcode))
         for action, unit in units.items()
         for opcode, count in sorted(unit.items())
     }
@@ -423,16 +429,15 @@ class _Copy:
 
 
 def _copies(plan: GemmPlan, report: LaunchReport) -> Iterator[_Copy]:
-    """Return the operands' copies except plain ones. Each stage is filled with one operand after the other."""
-    copied = [x for x in plan.operands if not x.g2s.through_registers]
-    if not copied:
-        return
-    opcodes = {opcode for x in copied for opcode in _sends(plan, x)}
-    sites = sorted((site for opcode in opcodes for site in report.matching(opcode)), key=lambda site: site.line)
+    """Return the operands' copies except plain ones. Each kind fills a stage with one operand after the other."""
     launch = swapped.as_planned(plan).launch
-    first = sorted(copied, key=lambda x: x.name not in launch.ahead)  # copied before the others
-    split = _split(sites, {x.name: _sends(plan, x).total() for x in copied}, [x.name for x in first])
-    yield from (_Copy(x, split[x.name]) for x in copied)
+    for fetch in fetches_of(x.g2s for x in plan.operands if not x.g2s.through_registers):
+        copied = [x for x in plan.operands if x.g2s.fetch is fetch]
+        opcodes = {opcode for x in copied for opcode in _sends(plan, x)}
+        sites = sorted((site for opcode in opcodes for site in report.matching(opcode)), key=lambda site: site.line)
+        first = sorted(copied, key=lambda x: x.name not in launch.ahead)  # copied before the others
+        split = _split(sites, {x.name: _sends(plan, x).total() for x in copied}, [x.name for x in first])
+        yield from (_Copy(x, split[x.name]) for x in copied)
 
 
 def _sends(plan: GemmPlan, x: OperandPath) -> Counter[str]:

@@ -11,7 +11,6 @@ import pytest
 from cutegen.algebra import Layout, TiledMma
 from cutegen.hardware import MMA_ATOMS, UNIVERSAL_FMA, cp_async_atom, dtype, target, universal_atom
 from cutegen.plan import plan
-from cutegen.plan.epilogue.store import vector_copy
 from cutegen.plan.kernel.program import Action, Check, Step
 from cutegen.plan.values.copies import (
     Landing,
@@ -21,6 +20,7 @@ from cutegen.plan.values.copies import (
     passing_registers,
     store_joined,
     store_shared,
+    vector_copy,
 )
 from cutegen.spec import Epilogue, SmemLayout
 from tests.plan.specs import gemm

@@ -10,13 +10,16 @@ import pytest
 
 from cutegen.algebra import Layout
 from cutegen.errors import ProofError, SpecError
+from cutegen.hardware import BULK_TENSOR
 from cutegen.plan import GemmPlan, plan
+from cutegen.plan.kernel.handshakes import prove_handshakes
 from cutegen.plan.operands.factors import factors_bytes, most_blocks
 from cutegen.plan.prove import prove
 from cutegen.plan.values.fragments import ReadByThreads
-from cutegen.spec import Factors, GemmSpec, Mma, Operand, Problem, Schedule, Tile
+from cutegen.spec import Factors, G2s, G2sFactors, GemmSpec, Mma, Operand, Problem, Schedule, Tile
 
 ROWS, BLOCKS = Factors((1, 128)), Factors((128, 128))
+LANES = G2sFactors("cp.async.ca")
 
 
 def spec(a: Factors = ROWS, b: Factors = BLOCKS, *, element: str = "e4m3", **more: Any) -> GemmSpec:
@@ -85,6 +88,69 @@ def test_factors_ride_the_pipeline_and_their_bytes_are_counted(a: Factors, b: Fa
     assert beside == factors_bytes(found.spec, tile)
     said = found.explain()
     assert all(key in said for key in ("g2s.scale_a", "s2r.scale_b", "each thread reads the factors of"))
+
+
+def test_the_copy_of_factors_follows_their_alignment_or_the_spec() -> None:
+    """Boxes need strides of 16 bytes; lanes copy any, if asked to also those that have a tensor map."""
+    by_boxes, by_lanes = planned(), planned(replace(ROWS, align=4), replace(BLOCKS, align=8))
+    asked = planned(g2s=G2s(scale_a=LANES, scale_b=G2sFactors(BULK_TENSOR)))
+    maps = [{x.name for x in found.launch.maps} for found in (by_boxes, by_lanes, asked)]
+    assert maps == [{"a", "b", "c", "scale_a", "scale_b"}, {"a", "b", "c"}, {"a", "b", "c", "scale_b"}]
+    assert [by_lanes.launch.tensor(x).align_bytes for x in ("scale_a", "scale_b")] == [4, 8]
+    chosen = {each.key: each for each in asked.decisions}
+    assert chosen["g2s.scale_a"].given
+    assert chosen["g2s.scale_b"].given
+    said = " ".join(by_lanes.explain().split())
+    assert "strides that are multiples of 4 bytes allow no tensor map: each lane of the producer warp copies 4" in said
+    (full,) = [x.full for x in by_lanes.loop.pipelines if x.name == "ab"]
+    assert (full.count, by_boxes.loop.pipelines[0].full.count) == (33, 1)
+    counts = by_lanes.predictions.instructions
+    assert counts["cp.async.ca.shared.global"] == 2 * (4 + 1)  # of the first k-tile, and of the others
+
+
+@pytest.mark.parametrize(
+    ("count", "left_out", "said"),
+    [
+        (32, 0, r"`full` counts 32 arrivals for a k-tile, and producer makes 33"),
+        (
+            33,
+            1,
+            r"all wait forever, with .*: producer waits for `empty` of ab, .*; group 0 of mma waits for `full` of ab",
+        ),
+        (1, 0, r"`full` counts 1 arrivals for a k-tile, and producer makes 33"),
+    ],
+)
+def test_the_proof_counts_the_lanes_that_arrive(count: int, left_out: int, said: str) -> None:
+    """A count that is short or long, or a producer that leaves the copies of its lanes out."""
+    right = planned(replace(ROWS, align=4))
+    loop, (ab, *others) = right.loop, right.loop.pipelines
+    pipelines = (replace(ab, full=replace(ab.full, count=count)), *others)
+    fetch, *programs = loop.programs
+    slots = [tuple(slot[: len(slot) - left_out] for slot in x.slots) for x in fetch.ranges]
+    fetch = replace(fetch, tile=tuple(replace(x, slots=each) for x, each in zip(fetch.ranges, slots, strict=True)))
+    wrong = replace(loop, pipelines=pipelines, programs=(fetch, *programs))
+    with pytest.raises(ProofError, match=said):
+        prove_handshakes(wrong)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"a": replace(ROWS, align=2)}, r"problem.scale_a.align: found 2; expected at least 4, the bytes of one f32"),
+        (
+            {"b": replace(BLOCKS, align=4), "g2s": G2s(scale_b=G2sFactors(BULK_TENSOR))},
+            r'g2s.scale_b.op: found "cp.async.bulk.tensor" with align = 4; expected problem.scale_b.align = 16 or more',
+        ),
+    ],
+)
+def test_a_box_of_factors_needs_a_tensor_map(asked: dict[str, Any], said: str) -> None:
+    with pytest.raises(SpecError, match=said):
+        plan(spec(**asked), "sm_90")
+
+
+def test_a_copy_of_factors_needs_factors() -> None:
+    with pytest.raises(SpecError, match=r'g2s.scale_a: found op = "cp.async.ca"; expected factors of blocks to copy'):
+        replace(spec(), problem=replace(spec().problem, scale_a=None, scale_b=None), g2s=G2s(scale_a=LANES))
 
 
 READ: dict[str, tuple[str, Callable[[Any], ReadByThreads]]] = {

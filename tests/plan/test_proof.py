@@ -13,9 +13,9 @@ from cutegen.algebra import ComposedLayout, Layout, Swizzle, TiledMma, tile_to_s
 from cutegen.errors import ProofError
 from cutegen.hardware import ldmatrix_atom, universal_atom
 from cutegen.plan import GemmPlan, plan
-from cutegen.plan.epilogue.store import vector_copy
 from cutegen.plan.kernel.scheduler import Grid, TileOrder, Tiles
 from cutegen.plan.prove import prove
+from cutegen.plan.values.copies import vector_copy
 from cutegen.spec import S2r, S2rCopy, Smem, SmemLayout, Tile, load_spec
 from tests.plan.changed import moved, with_path, with_region
 from tests.plan.specs import gemm

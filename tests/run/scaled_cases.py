@@ -85,15 +85,16 @@ def _spec(rng: random.Random, quantize: Quantized | None, *, grouped: bool) -> G
     schedule = Schedule(swap=True) if quantize and rng.random() < 0.4 else rng.choice(SCHEDULES)
     c = "e4m3" if quantize else rng.choice(("bf16", "f16", "f32"))
     major = "k" if epilogue.pairs is not None else rng.choice((None, "n", "k"))
-    of_a = Factors((rows_a, BLOCK), major=rng.choice((None, "m", "k")))
+    align_a, align_b = (rng.choice((None, None, 4)) for _ in "ab")
+    of_a = Factors((rows_a, BLOCK), major=rng.choice((None, "m", "k")), align=align_a)
     return GemmSpec(
         family="sm90",
         problem=Problem(
             a=Operand("e4m3", "k"),
             b=Operand("e4m3", "k"),
             c=Operand(c, "n"),
-            scale_a=of_a if not grouped else Factors((1, BLOCK)),
-            scale_b=Factors((BLOCK if epilogue.pairs is not None else rows_b, BLOCK), major=major),
+            scale_a=of_a if not grouped else Factors((1, BLOCK), align=align_a),
+            scale_b=Factors((BLOCK if epilogue.pairs is not None else rows_b, BLOCK), major=major, align=align_b),
             groups=Grouped("m", rng.choice(("packed", "padded"))) if grouped else None,
         ),
         tile=Tile((rng.choice((64, 128, 128, 256)), n, rng.choice((BLOCK, BLOCK, BLOCK, 64)))),

@@ -34,6 +34,7 @@ class Setting:
     tile: tuple[int, ...] | None = None
     c: str = "f32"
     majors: tuple[str | None, str | None] = (None, None)
+    aligns: tuple[int | None, int | None] = (None, None)
     schedule: Schedule = field(default_factory=Schedule)
     mma: Mma = field(default_factory=Mma)
     epilogue: Epilogue = field(default_factory=Epilogue)
@@ -42,11 +43,14 @@ class Setting:
         """Return what it says, as the name of a test."""
         parts = (self.schedule, self.mma, self.epilogue)
         said = [f"{key}={x}" for part in parts for key, x in spec_table(part).items()]
+        if any(self.aligns):
+            said.append(f"aligned {self.aligns[0]} {self.aligns[1]}")
         return " ".join(map(str, (*self.rows, *(self.tile or ()), *(x for x in self.majors if x), self.c, *said)))
 
     @property
     def spec(self) -> GemmSpec:
-        of_a, of_b = (Factors((rows, K), major=major) for rows, major in zip(self.rows, self.majors, strict=True))
+        of_both = zip(self.rows, self.majors, self.aligns, strict=True)
+        of_a, of_b = (Factors((rows, K), major=major, align=align) for rows, major, align in of_both)
         problem = Problem(a=E4M3, b=E4M3, c=Operand(self.c, "n"), scale_a=of_a, scale_b=of_b)
         return GemmSpec(
             family="sm90",
@@ -92,11 +96,23 @@ OTHERS = (
     Setting((ROWS, BLOCKS), (128, 128, 64)),  # a block is of two k-tiles
     Setting((ROWS, ROWS), (64, 96, 32), majors=("k", "k"), schedule=Schedule(swap=True)),
 )
+ANY = (4, 4)
+"""Strides that are multiples of no more than an element."""
+OF_LANES = (
+    Setting((ROWS, BLOCKS), aligns=ANY),
+    Setting((ROWS, BLOCKS), (64, 96), aligns=ANY, schedule=PINGPONG),
+    Setting((BLOCKS, ROWS), (64, 72), majors=("k", "n"), aligns=ANY),
+    Setting((ROWS, ROWS), (256, 64), majors=("k", "k"), aligns=ANY, schedule=Schedule(cluster=(2, 1))),
+    Setting((ROWS, BLOCKS), majors=("k", "n"), aligns=(4, None), schedule=Schedule(split_k=2, reduction="cluster")),
+    Setting((ROWS, BLOCKS), aligns=(None, 8), schedule=Schedule(cluster=(1, 2), programmatic=True)),
+    Setting((ROWS, BLOCKS), (64, 32), aligns=ANY, schedule=Schedule(swap=True, programmatic=True, weights="b")),
+    Setting((ROWS, ROWS), (128, 64, 64), majors=("k", "k"), aligns=ANY),
+)
 EPILOGUES = (
     Setting((ROWS, BLOCKS), c="bf16", epilogue=Epilogue(ops=("bias_n", "silu"))),
     Setting((ROWS, BLOCKS), c="f16", epilogue=Epilogue(expression="x -> x * scale_m + bias_n")),
 )
-SOME_AND_ALL = [*SHIPPED, *(pytest.param(each, marks=pytest.mark.slow) for each in OTHERS)]
+SOME_AND_ALL = [*SHIPPED, *(pytest.param(each, marks=pytest.mark.slow) for each in (*OTHERS, *OF_LANES))]
 
 
 def distinct_powers(shape: tuple[int, int], seed: int) -> Floats:
@@ -146,6 +162,7 @@ OF_PAIRS = (
     Setting((ROWS, BLOCKS), (64, 192), c="bf16", epilogue=SWIGLU),  # each half of a tile begins within a block
     Setting((BLOCKS, BLOCKS), (128, 128), c="f32", epilogue=SWIGLU, schedule=Schedule(cluster=(2, 1))),
     Setting((ROWS, BLOCKS), (128, 64), c="bf16", epilogue=SWIGLU, schedule=Schedule(swap=True)),
+    Setting((ROWS, BLOCKS), (64, 192), c="bf16", aligns=ANY, epilogue=SWIGLU),
 )
 
 
@@ -228,6 +245,42 @@ PLANTED = {
         "    cute.arch.sync_warp()\n                release(", "    release("
     ),
 }
+ARRIVES = "cute.arch.cp_async_mbarrier_arrive_noinc(full + stage)"
+PLANTED_IN_LANES = {
+    "no lane arrives": replaced(ARRIVES, "pass"),
+    "lanes arrive before they copy": lambda text: replaced(ARRIVES, "")(text).replace(
+        "copy_k_tile(map_a, *boxes_a", f"{ARRIVES}\n                    copy_k_tile(map_a, *boxes_a"
+    ),
+    "lanes arrive at the next stage's barrier": replaced(ARRIVES, ARRIVES.replace("stage)", "(stage + 1) % STAGES)")),
+    "one lane does not arrive": replaced(ARRIVES, f"if cute.arch.lane_idx() != 7:\n                        {ARRIVES}"),
+    "factors go to the stage before": replaced(
+        "sScaleA[None, None, stage], tScaleAc", "sScaleA[None, None, (stage - 1) % STAGES], tScaleAc"
+    ),
+    "lanes copy before the stage is free": lambda text: _moved_up(text),
+    "the rows of the tile before": replaced(
+        "row, source_bytes = first + x % room,", "row, source_bytes = first - 1 + x % room,"
+    ),
+    "no bound of rows": replaced("row < rows and column < mX.shape[1]", "column < mX.shape[1]"),
+}
+
+
+def _moved_up(text: str) -> str:
+    """Copy the factors of a k-tile before the wait for its stage."""
+    wait = "                    cute.arch.mbarrier_wait(empty + stage, phase ^ 1)\n"
+    before, after = text.split(wait)
+    lines = after.splitlines(keepends=True)
+    first = next(i for i, line in enumerate(lines) if "places = sScaleA" in line)
+    return before + "".join(lines[first : first + 2]) + wait + "".join([*lines[:first], *lines[first + 2 :]])
+
+
+@pytest.mark.dsl
+@pytest.mark.slow
+@pytest.mark.parametrize("mistake", PLANTED_IN_LANES)
+def test_a_wrong_copy_by_lanes_is_noticed(mistake: str, kernels: Cache) -> None:
+    planned, kernel = made(Setting((ROWS, BLOCKS), (64, 96), aligns=ANY), kernels, PLANTED_IN_LANES[mistake])
+    assert any(failure(planned, kernel, *call) for call in ((200, 304, 528), (129, 128, 1040)))
+
+
 AT_ONCE = ("the factors of the next block of K", "the block of the first tile")
 
 

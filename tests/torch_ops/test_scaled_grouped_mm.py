@@ -243,8 +243,10 @@ def test_a_request_has_the_factors_and_is_explained() -> None:
     assert Request.from_json(request.as_json(), "list") == request
     said = cutegen.explain(x.values, w.values.mT, arch="h100", **in_order)
     assert "family sm90" in said
-    assert "f32 for blocks of 1 x 128 m-major" in said
-    assert "copied: scale_a" in said  # rows of 3 factors have no stride of 16 bytes
+    # Rows of 3 factors have no stride of 16 bytes.
+    assert "f32 for blocks of 1 x 128 k-major, 4-byte aligned: by lanes of a warp" in " ".join(said.split())
+    assert "f32 for blocks of 128 x 128 k-major, 16-byte aligned: by tensor map" in " ".join(said.split())
+    assert "copied" not in said
 
 
 def test_what_does_not_fit_is_told() -> None:

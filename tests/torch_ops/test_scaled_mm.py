@@ -157,6 +157,30 @@ def test_requests_say_the_blocks_and_make_specs_of_them() -> None:
     assert "family sm90" in said
 
 
+@pytest.mark.parametrize(
+    ("strides", "align", "major"),
+    [((5, 1), 4, "k"), ((1, 65), 4, "m"), ((6, 1), 4, "k"), ((8, 1), 16, "k"), ((1, 64), 16, "m")],
+)
+def test_factors_of_any_leading_stride_are_read_in_place(strides: tuple[int, int], align: int, major: str) -> None:
+    x, w = torch.empty(64, 512, dtype=E4M3), torch.empty(256, 512, dtype=E4M3)
+    of_x, of_w = torch.empty_strided((64, 4), strides), torch.empty(2, 4)
+    call = Arguments(x, w.T, scale_a=of_x, scale_b=of_w.T)
+    resolved = call.resolved(call.tensors(), "h100")
+    assert resolved.copies == {}
+    assert resolved.request.scale_a == Matrix("f32", major, align, (1, BLOCK))
+    assert spec_of(resolved.request).problem.scale_a == Factors(
+        (1, BLOCK), major=major, align=None if align == 16 else 4
+    )
+
+
+def test_factors_of_which_no_mode_is_contiguous_are_copied() -> None:
+    x, w = torch.empty(64, 512, dtype=E4M3), torch.empty(256, 512, dtype=E4M3)
+    call = Arguments(x, w.T, scale_a=torch.empty_strided((64, 4), (8, 2)), scale_b=torch.empty(2, 4).T)
+    assert call.resolved(call.tensors(), "h100").copies == {
+        "scale_a": "neither its rows nor its columns are contiguous"
+    }
+
+
 @pytest.mark.dsl
 @pytest.mark.slow
 def test_calls_take_kernels_of_these_blocks_from_a_pack(

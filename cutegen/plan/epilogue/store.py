@@ -6,10 +6,10 @@ from functools import cache, partial
 
 import numpy as np
 
-from cutegen.algebra import Extents, Layout, LayoutExpr, TiledCopy, TiledMma, modes, offsets_2d, parse_layout, size
+from cutegen.algebra import Extents, Layout, LayoutExpr, TiledMma, modes, offsets_2d, parse_layout, size
 from cutegen.contract.launch import SCALARS, SOURCE
 from cutegen.errors import SpecError
-from cutegen.hardware import UNIVERSAL_BITS, CopyAtom, CpAsyncAtom, Target, dtype, universal_atom
+from cutegen.hardware import UNIVERSAL_BITS, Target, dtype, universal_atom
 from cutegen.hardware.units import WARP
 from cutegen.plan.epilogue.pairs import decide_pairs, tile_of_c
 from cutegen.plan.epilogue.quantized import choose_quantization
@@ -25,7 +25,7 @@ from cutegen.plan.geometry import (
 from cutegen.plan.operands.smem import Access, choose_smem, lay_out
 from cutegen.plan.predict import sectors_of
 from cutegen.plan.smem_layouts import rows_of
-from cutegen.plan.values.copies import TileCopy, VectorCopy
+from cutegen.plan.values.copies import TileCopy, VectorCopy, vector_copy
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.epilogue import EpilogueParts, EpiloguePlan, EpilogueTensor, Fusion
 from cutegen.plan.values.operand import LAST_MODE, OperandTile, align_bytes, operand_tile
@@ -97,16 +97,6 @@ def thread_grid(tile: tuple[int, int], major_mode: int, vector_elems: int, threa
     if not along_major:
         return None
     return rows_of(threads // along_major[-1], along_major[-1], major_mode)
-
-
-def vector_copy(
-    atom: CpAsyncAtom | CopyAtom, bits: int, grid: Layout, major_mode: int, element_bits: int
-) -> VectorCopy:
-    """The TiledCopy in which each thread of `grid` moves one vector of `bits` along the contiguous mode."""
-    vector = bits // element_bits
-    values = Layout((1, vector)) if major_mode == 1 else Layout((vector, 1))
-    tiled_copy = TiledCopy.from_thr_val(atom, grid, values, element_bits)
-    return VectorCopy(atom=atom, bits=bits, threads=grid, values=values, tiled_copy=tiled_copy)
 
 
 # Rule for the epilogue: the path of C from accumulators to global memory.

@@ -10,7 +10,7 @@ All CTAs of a cluster do the same: the arrivals of one, as often as there are CT
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from operator import lt
@@ -23,8 +23,10 @@ from cutegen.plan.kernel.program import Action, KernelLoop, Mark, Program, Range
 from cutegen.plan.kernel.role import Role
 
 Clock = list[int]
-_LATE = frozenset({By.COPY, By.MMA})
+_LATE = frozenset({By.COPY, By.THREAD_COPIES, By.MMA})
 """Arrivals after the step that asks for them."""
+_ISSUED = {Action.BULK_FETCH: By.COPY, Action.ASK: By.COPY, Action.FETCH: By.THREAD_COPIES}
+"""The arrivals that copies make which a step issues."""
 _MEETING, _WAITS = "bar.sync", "waits"
 _FILLS = "fills the stage of"
 
@@ -34,10 +36,12 @@ def wrong(pipeline: str, what: str) -> ProofError:
     return ProofError(f"pipeline {pipeline}: {what}: this is a defect of cutegen, please report the spec")
 
 
-def amount(barrier: Barrier, role: Role) -> int:
-    """Return the arrivals of a group of `role` for an item."""
-    each = {By.THREAD: role.group_threads, By.WARP: role.group_threads // WARP, By.COPY: 1, By.MMA: 1}
-    return sum([each[arrival.by] * arrival.ctas for arrival in barrier.arrivals if arrival.role == role.name])
+def amount(barrier: Barrier, role: Role, causes: Collection[By] = frozenset(By)) -> int:
+    """Return the arrivals of a group of `role` for an item, of some causes."""
+    threads = role.group_threads
+    each = {By.THREAD: threads, By.WARP: threads // WARP, By.COPY: 1, By.THREAD_COPIES: threads, By.MMA: 1}
+    made = [x for x in barrier.arrivals if x.role == role.name and x.by in causes]
+    return sum([each[arrival.by] * arrival.ctas for arrival in made])
 
 
 def prove_execution(loop: KernelLoop, k_tiles: int, tiles: int) -> None:
@@ -214,10 +218,13 @@ class _Recorder:
                     self._wait(end.empty, free)
             case Action.COMMIT:
                 self._commit(end, item)
-            case Action.BULK_FETCH | Action.ASK:
+            case Action.BULK_FETCH | Action.ASK | Action.FETCH:
                 if (name, item) not in self.announced:
                     raise wrong(name, f"{self.role.name} copies a {end.pipeline.holds} whose bytes it did not announce")
-                self._arrive(end.full, item, end.full_amount)
+                if (count := amount(end.full.barrier, self.role, {_ISSUED[step.action]})) == 0:
+                    words = f"{self.role.name} issues {step.action}, which arrives at no barrier"
+                    raise wrong(name, words)
+                self._arrive(end.full, item, count)
             case Action.RELEASE | Action.BULK_STORE:
                 self._release(end, item)
             case Action.DRAIN:

@@ -32,11 +32,15 @@ class Sync(StrEnum):
 
 
 class By(StrEnum):
-    """Cause of one arrival: each thread, one thread of each warp, a copy's bytes, or the end of multiplications."""
+    """Cause of one arrival: each thread, one thread of each warp, a copy's bytes, or the end of multiplications.
+
+    A thread's own copies may arrive for it: when those that it issued before have landed.
+    """
 
     THREAD = "thread"
     WARP = "warp"
     COPY = "bytes of a copy"
+    THREAD_COPIES = "cp.async.mbarrier.arrive"
     MMA = "tcgen05.commit"
 
 

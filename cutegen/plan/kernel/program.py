@@ -266,6 +266,22 @@ class KernelLoop:
             )
         )
 
+    def fetching(self, fetch: Action) -> Role:
+        """The role that issues such copies of k-tiles."""
+        return self.role(
+            next(
+                each.role
+                for each in self.programs
+                for part in each.ranges
+                for step in part.steps
+                if step.action is fetch
+            )
+        )
+
+    def first_thread(self, role: Role) -> int:
+        """The first thread of a role in its CTA: roles follow one another."""
+        return sum(each.threads for each in self.roles[: self.roles.index(role)])
+
     def role(self, name: str) -> Role:
         """The role of that name."""
         return next(each for each in self.roles if each.name == name)

@@ -15,7 +15,6 @@ from cutegen.plan.epilogue.store import (
     contiguous,
     span,
     thread_grid,
-    vector_copy,
     widths_bits,
 )
 from cutegen.plan.kernel.memory import Phase, allocate, result_region
@@ -27,7 +26,7 @@ from cutegen.plan.operands.stages import NARROWEST_CP_ASYNC_BYTES, choose_stages
 from cutegen.plan.parts import Draft, Mainloop, Memory, Roles
 from cutegen.plan.predict import ctas_by_registers
 from cutegen.plan.schedule.groups import beginning_anywhere
-from cutegen.plan.values.copies import VectorCopy
+from cutegen.plan.values.copies import VectorCopy, fetches_of, vector_copy
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.epilogue import EpiloguePlan
 from cutegen.plan.values.gemm_plan import MmaPlan
@@ -240,7 +239,7 @@ class CpAsync(Mainloop):
         """
         (role,), (ab,) = roles.roles, memory.pipelines
         per_turn = 1 if any(x.g2s.through_registers for x in operands) else ab.stages
-        return pipelined(role, ab, mma.k_blocks, per_turn, tuple(dict.fromkeys(x.g2s.fetch for x in operands)))
+        return pipelined(role, ab, mma.k_blocks, per_turn, fetches_of(x.g2s for x in operands))
 
 
 def overlaid(draft: Draft, stages: Choice[int], epilogue: Choice[EpiloguePlan]) -> Memory:

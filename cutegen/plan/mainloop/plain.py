@@ -15,7 +15,6 @@ from cutegen.plan.epilogue.store import (
     contiguous,
     span,
     thread_grid,
-    vector_copy,
     widths_bits,
 )
 from cutegen.plan.geometry import by_warp, contiguity, fragment_loads
@@ -28,7 +27,7 @@ from cutegen.plan.operands.smem import Access, SmemRanking, choose_smem
 from cutegen.plan.operands.stages import choose_plain_stages, pipeline_bytes
 from cutegen.plan.parts import Draft, Mainloop, Memory, Roles
 from cutegen.plan.smem_layouts import VECTOR_BYTES, all_options
-from cutegen.plan.values.copies import VectorCopy
+from cutegen.plan.values.copies import VectorCopy, vector_copy
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.fragments import FragmentCopy, PlainLoads
 from cutegen.plan.values.gemm_plan import MmaPlan

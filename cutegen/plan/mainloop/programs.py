@@ -4,7 +4,7 @@ A kernel with a producer has up to four pipelines:
 
 | pipeline | from | to | full: arrivals | empty: arrivals |
 |---|---|---|---|---|
-| `ab` | producer | mma | bytes of the copies | each warp that reads the stage, in every CTA that fills it |
+| `ab` | producer | mma | bytes of copies, lanes that copy | each warp that reads it, in every CTA that fills it |
 | `turn` | mma | mma | each warp of the warpgroup before | |
 | `c_store` | mma | bulk stores | `bar.sync` of those that write a buffer | the stores that read it |
 | `slices` | mma | mma | all threads of a cluster | all threads of a cluster |
@@ -36,15 +36,11 @@ PROMOTED_TILES = 8
 """K-tiles of a turn in which two sets of registers alternate for the tensor core's sums."""
 BLOCKS_AHEAD = 1
 """K-blocks of look-ahead of the fragment loads: while b is multiplied, b + 1 is loaded to registers."""
-_FETCH = ((Step(Action.ACQUIRE), Step(Action.COMMIT), Step(Action.BULK_FETCH)),)
-FETCHED = (Range(RangeName.TURN, _FETCH, Mark.FIRST, Mark.END),)
-"""A producer that copies every k-tile in its loop."""
-FIRST_APART = (
-    Range(RangeName.PROLOGUE, _FETCH, Mark.FIRST, Mark.ONE),
-    Range(RangeName.TURN, _FETCH, Mark.ONE, Mark.END),
-)
-"""A producer that copies a CTA's first k-tile before its loop. For later tiles the loop also copies the first k-tile.
-"""
+BOXES = (Action.BULK_FETCH,)
+"""The copies of a producer all of whose operands have tensor maps."""
+_FETCH = (Step(Action.ACQUIRE), Step(Action.COMMIT))
+FETCHED = (Range(RangeName.TURN, ((*_FETCH, Step(Action.BULK_FETCH)),), Mark.FIRST, Mark.END),)
+"""A producer that copies every k-tile in its loop, by boxes."""
 _LEAVE_PREVIOUS = (Step(Action.MMA_WAIT, -1, pending=1), Step(Action.RELEASE, -1))
 """After a k-tile's multiplications are issued: the previous k-tile's are complete, and its stage is released."""
 
@@ -67,21 +63,25 @@ def copied_by_threads(role: Role, stages: int, stage_bytes: int) -> Pipeline:
     )
 
 
-def copied_in_bulk(mma: Role, stages: int, stage_bytes: int, *, ctas: int = 1) -> Pipeline:
-    """`ab` if a producer warp copies: the bytes of a stage arrive, and each warp that has read them.
+def copied_in_bulk(
+    mma: Role, stages: int, boxes_bytes: int, *, ctas: int = 1, fetches: tuple[Action, ...] = BOXES
+) -> Pipeline:
+    """`ab` if a producer warp copies: the bytes of a stage's boxes arrive, and each warp that has read them.
 
-    A stage's copies are for `ctas`, which release it in each other.
+    If its lanes copy too, each arrives when its own copies have landed. A stage's copies are for `ctas`, which release
+    it in each other.
     """
     groups = 1 if mma.alternates else mma.groups
     readers = groups * mma.group_threads // WARP
+    lanes = (Arrival(PRODUCER, By.THREAD_COPIES),) if Action.FETCH in fetches else ()
     return Pipeline(
         name=AB,
         producers=(PRODUCER,),
         consumers=(mma.name,),
         holds=Item.K_TILE,
         stages=stages,
-        payload_bytes=stage_bytes,
-        full=Barrier(sync=Sync.MBARRIER, count=1, arrivals=(Arrival(PRODUCER, By.COPY),)),
+        payload_bytes=boxes_bytes,
+        full=Barrier(sync=Sync.MBARRIER, count=1 + WARP * len(lanes), arrivals=(Arrival(PRODUCER, By.COPY), *lanes)),
         empty=Barrier(
             sync=Sync.MBARRIER, count=readers * ctas, arrivals=(Arrival(mma.name, By.WARP, ctas),), credits=stages
         ),
@@ -266,7 +266,7 @@ def multiplied_from_shared(
 
     if mma.turns is not Turns.LAST_K_TILES:
         consume: Tile = (*take, *run(Mark.FIRST, Mark.ONE, Mark.END), *give, drained)
-        return _produced(roles, pipelines, k_blocks, FIRST_APART, (*consume, *epilogue))
+        return _produced(roles, pipelines, k_blocks, _first_apart(), (*consume, *epilogue))
     alike = run(Mark.FIRST, Mark.FIRST_ALIKE, Mark.IN_TURNS)
     begin, turn = run(Mark.IN_TURNS, Mark.NEXT_IN_TURNS, Mark.END)
     # Each warpgroup releases the stage of the last common k-tile, if there is any, at its own place.
@@ -274,7 +274,7 @@ def multiplied_from_shared(
     second = Range(RangeName.TAIL, (drain,), Mark.LAST_ALIKE, Mark.IN_TURNS, group=1)
     first = Range(RangeName.TAIL, (leave,), Mark.LAST_ALIKE, Mark.IN_TURNS, group=0)
     ends: Tile = (*alike, second, *take, begin, first, turn, *give, drained)
-    return _produced(roles, pipelines, k_blocks, FIRST_APART, (*ends, *epilogue))
+    return _produced(roles, pipelines, k_blocks, _first_apart(), (*ends, *epilogue))
 
 
 def promoted(
@@ -286,6 +286,7 @@ def promoted(
     sets: int,
     staggered: bool = False,
     waves: int = 1,
+    fetches: tuple[Action, ...] = BOXES,
 ) -> KernelLoop:
     """Like `multiplied_from_shared`, but with a wait for each k-tile, so that its sums can be promoted.
 
@@ -293,7 +294,7 @@ def promoted(
     tensor core's sums a warpgroup's own do. A turn then has `PROMOTED_TILES` k-tiles: all but the last are waited for,
     and their stages released, after the next one's multiplications are issued. The remaining k-tiles run one by one.
     If `staggered`, the second warpgroup begins when the second k-tile has arrived, if there is one. In `waves` a k-tile
-    has as many groups of multiplications, each waited for before the next.
+    has as many groups of multiplications, each waited for before the next. `fetches` are the copies of a k-tile.
     """
     take, give = _turn(pipelines)
     drain = (Step(Action.MMA_WAIT, pending=0), Step(Action.RELEASE))
@@ -311,7 +312,7 @@ def promoted(
             Range(RangeName.EDGE_TURN, alone, Mark.WHOLE, Mark.END),
         )
     consume: Tile = (*take, *k_tiles, *give, *epilogue)
-    return _produced(roles, pipelines, k_blocks, FIRST_APART, consume, begin=later)
+    return _produced(roles, pipelines, k_blocks, _first_apart(fetches), consume, begin=later)
 
 
 def epilogue(pipelines: tuple[Pipeline, ...], sub_tiles: int) -> Sections:
@@ -331,6 +332,15 @@ def epilogue(pipelines: tuple[Pipeline, ...], sub_tiles: int) -> Sections:
         send = (Step(Action.COMMIT, pipeline=C_STORE), Step(Action.BULK_STORE, pipeline=C_STORE))
         work = (acquire, *work, *send) if store.stages == 1 else (*work, acquire, *send)
     return (*((Section(summed),) if adds else ()), Section(work, times=sub_tiles), *((read,) if adds else ()))
+
+
+def _first_apart(fetches: tuple[Action, ...] = BOXES) -> tuple[Range, Range]:
+    """A producer that copies a CTA's first k-tile before its loop, which also copies the first ones of later tiles."""
+    fetch = ((*_FETCH, *map(Step, fetches)),)
+    return (
+        Range(RangeName.PROLOGUE, fetch, Mark.FIRST, Mark.ONE),
+        Range(RangeName.TURN, fetch, Mark.ONE, Mark.END),
+    )
 
 
 def _turn(pipelines: tuple[Pipeline, ...]) -> tuple[Sections, Sections]:

@@ -31,7 +31,7 @@ from cutegen.plan.kernel.memory import (
     slices_region,
 )
 from cutegen.plan.kernel.pipeline import MBARRIER_BYTES, Pipeline, Scope, mbarriers_bytes
-from cutegen.plan.kernel.program import KernelLoop
+from cutegen.plan.kernel.program import Action, KernelLoop
 from cutegen.plan.kernel.role import IDLE, PRODUCER, Role
 from cutegen.plan.kernel.scheduler import SUM_BYTES, SplitK
 from cutegen.plan.mainloop.l2 import choose_eviction, choose_pace, choose_prefetch, choose_programmatic
@@ -75,7 +75,7 @@ from cutegen.plan.predict import available_registers
 from cutegen.plan.schedule.consumers import LEAST_TO_COPY, split_registers
 from cutegen.plan.schedule.order import InFlight
 from cutegen.plan.smem_layouts import looks_like_bytes, rows_of
-from cutegen.plan.values.copies import BulkTensorCopy
+from cutegen.plan.values.copies import BulkTensorCopy, fetches_of
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
 from cutegen.plan.values.fragments import ByDescriptor, Fragments
@@ -349,7 +349,9 @@ class Bulk(Mainloop):
             spec, target, draft.stage_bytes, 1, reserved_bytes, most=self.most_stages, least=least, why_least=why
         )
         (m, n, k), (tile_m, tile_n, _) = mma.cluster, mma.cta_tile
-        ab = copied_in_bulk(role, stages.value, stage_bytes, ctas=m + n - 1)
+        fetches = fetches_of(each.g2s.value for each in draft.operands)
+        boxes_bytes = sum(each.stage_bytes for each in draft.operands if each.g2s.value.fetch is Action.BULK_FETCH)
+        ab = copied_in_bulk(role, stages.value, boxes_bytes, ctas=m + n - 1, fetches=fetches)
         store, sums_bytes = self.c_store(role, epilogue.value), tile_m * tile_n * SUM_BYTES
         added = (slices_in_cluster(role, producer, sums_bytes, ctas=m * n * k),) if k > 1 else ()
         pipelines = (ab, *turns(role), *((store,) if store else ()), *added)
@@ -455,7 +457,7 @@ class TmaSs(Bulk):
 
     def operands(self, spec: GemmSpec, mma: MmaPlan, target: Target) -> Operands:
         """A and B, and the factors of their blocks."""
-        return (*Mainloop.operands(self, spec, mma, target), *choose_factors(spec, mma))
+        return (*Mainloop.operands(self, spec, mma, target), *choose_factors(spec, mma, by_lanes=True))
 
     def operand(self, spec: GemmSpec, x: OperandTile, mma: MmaPlan, target: Target) -> OperandChoices[BulkTensorCopy]:
         """The layout decides the boxes and the descriptor."""
@@ -501,5 +503,7 @@ class TmaSs(Bulk):
         assert parts is not None  # warpgroups store C only in parts
         kernel = roles.roles, memory.pipelines, mma.k_blocks, epilogue(memory.pipelines, parts.of_cta)
         if (promotion := mma.accumulator.promotion) is not None:
-            return promoted(*kernel, sets=promotion.sets, staggered=promotion.staggered, waves=promotion.waves)
+            sets, staggered, waves = promotion.sets, promotion.staggered, promotion.waves
+            fetches = fetches_of(x.g2s for x in operands)
+            return promoted(*kernel, sets=sets, staggered=staggered, waves=waves, fetches=fetches)
         return multiplied_from_shared(*kernel)

@@ -8,7 +8,11 @@ sooner. The threads that multiply read those of their sums.
 ```text
 factors of rows      (X, 1)          one factor after another, m or n contiguous
 factors of blocks    (8, 4), (32, 1) k contiguous: 8 rows of 16 bytes, of which one k-tile needs 4; else 128 bytes
+of other strides     (X, 1), (32, 1) one factor after another
 ```
+
+A tensor map has strides of multiples of 16 bytes. The lanes of the producer warp copy factors of other strides, one
+each at a time, and each lane arrives at the stage's barrier when its copies have landed.
 """
 
 from __future__ import annotations
@@ -21,30 +25,39 @@ import numpy as np
 from cutegen.algebra import Extents, Layout, make_layout, modes, offsets, size
 from cutegen.contract.launch import OPERANDS
 from cutegen.contract.tensor_map import MAX_BOX_ELEMS
-from cutegen.hardware import BULK_TENSOR, TMA_LOAD, dtype
-from cutegen.hardware.units import BULK_ALIGN_BYTES, WGMMA_ROWS
+from cutegen.hardware import BULK_TENSOR, TMA_LOAD, cp_async_atom, dtype
+from cutegen.hardware.units import BULK_ALIGN_BYTES, WARP, WGMMA_ROWS
 from cutegen.plan.geometry import Coordinates, by_warp, sums_of_tile
 from cutegen.plan.operands.boxes import full_lines
-from cutegen.plan.operands.choices import OperandChoices
+from cutegen.plan.operands.choices import OperandChoices, vector_access
 from cutegen.plan.operands.smem import Access, rank_options
 from cutegen.plan.smem_layouts import VECTOR_BYTES, LayoutOption, rows_of_tile
-from cutegen.plan.values.copies import BulkTensorCopy
-from cutegen.plan.values.decision import Choice, Decision
+from cutegen.plan.values.copies import BulkTensorCopy, TileCopy, VectorCopy, vector_copy
+from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.fragments import Fragments, ReadByThreads
 from cutegen.plan.values.gemm_plan import MmaPlan
 from cutegen.plan.values.operand import SIDES, OperandTile
 from cutegen.plan.values.path import ROWS
 from cutegen.spec import MODES, Factors, GemmSpec
+from cutegen.spec.parts import DEFAULT_ALIGN_BYTES
 from cutegen.support.words import extents, plural, round_up
 
+LANES_OP = "cp.async.ca"
+"""The copy of factors by lanes: `cg` moves 16 bytes only."""
 COLUMNS = 8
 """Columns of C that the threads of a row share in each step of a wgmma's sums, two each."""
 
 
-def choose_factors(spec: GemmSpec, mma: MmaPlan) -> Iterator[OperandChoices[BulkTensorCopy]]:
-    """Yield the paths of the factors of A and B, if the spec has them. Raises SpecError for blocks that do not fit."""
+def choose_factors(spec: GemmSpec, mma: MmaPlan, *, by_lanes: bool = False) -> Iterator[OperandChoices[TileCopy]]:
+    """Yield the paths of the factors of A and B, if the spec has them. Raises SpecError for blocks that do not fit.
+
+    `by_lanes`: the lanes of a producer warp can copy them, too.
+    """
     for name in OPERANDS:
         if (factors := spec.problem.factors(name)) is not None:
+            if not (by_lanes or factors.has_map):
+                expected = f"{DEFAULT_ALIGN_BYTES} or more: addresses and strides of a tensor map are"
+                raise spec.error(f"problem.scale_{name}.align", found=str(factors.align), expected=expected)
             yield _path(spec, name, factors, mma)
 
 
@@ -70,23 +83,55 @@ def most_blocks(rows: int, block: int) -> int:
     return (last_phase + rows - 1) // block + 1
 
 
-def _path(spec: GemmSpec, name: str, factors: Factors, mma: MmaPlan) -> OperandChoices[BulkTensorCopy]:
-    """Return the path of the factors of A or B: a box of them, and the threads that read it."""
+def _path(spec: GemmSpec, name: str, factors: Factors, mma: MmaPlan) -> OperandChoices[TileCopy]:
+    """Return the path of the factors of A or B: a box of them, or copies of lanes, and the threads that read them."""
     _check_block(spec, name, factors, mma)
     x, members = _tile(spec, name, factors, mma), _members(spec, name)
-    box = (x.extents[x.major_mode], x.extents[1 - x.major_mode])
-    copy = BulkTensorCopy(TMA_LOAD, box, 1, 0, modes=x.map_modes)
     read = _readers(factors.block[0], x, mma)
     needed = plural(members * most_blocks(mma.cta_tile[ROWS.index(x.operand)] // members, x.block[0]), "factor")
-    why = (
-        f"one thread issues it with the k-tile of A and B, on the same barrier; a tile needs {needed}, for blocks of "
-        f"{extents(x.block)}, and strides that are multiples of {VECTOR_BYTES} bytes allow a tensor map"
-    )
-    g2s = Choice(copy, Decision(f"g2s.{x.name}", f"{BULK_TENSOR}, a box of {extents(copy.box)}", why))
+    of_a_tile = f"a tile needs {needed}, for blocks of {extents(x.block)}"
     layout = LayoutOption(rows_of_tile(x.extents, x.major_mode))
-    read_at = _read_at(x, mma, read.value, members)
-    smem = rank_options(x, (layout,), (), full_lines(x), Access(by_warp(read_at), x.dtype.bytes))
-    return OperandChoices(x, g2s, read, smem)
+    read_at = Access(by_warp(_read_at(x, mma, read.value, members)), x.dtype.bytes)
+    if _by_lanes(spec, name):
+        lanes = _lanes(spec, name, x, of_a_tile)
+        return OperandChoices(x, lanes, read, rank_options(x, (layout,), (), vector_access(x, lanes.value), read_at))
+    box = _box(spec, name, x, of_a_tile)
+    return OperandChoices(x, box, read, rank_options(x, (layout,), (), full_lines(x), read_at))
+
+
+def _by_lanes(spec: GemmSpec, name: str) -> bool:
+    """Return whether the lanes of the producer warp copy the factors: as the spec says, or if they have no map."""
+    factors, op = spec.problem.factors(name), spec.g2s.of_factors(name).op
+    assert factors is not None
+    return not factors.has_map if op is None else op != BULK_TENSOR
+
+
+def _box(spec: GemmSpec, name: str, x: OperandTile, of_a_tile: str) -> Choice[BulkTensorCopy]:
+    copy = BulkTensorCopy(TMA_LOAD, (x.extents[x.major_mode], x.extents[1 - x.major_mode]), 1, 0, modes=x.map_modes)
+    given = spec.g2s.of_factors(name).op is not None
+    why = (
+        f"{'given; ' if given else ''}one thread issues it with the k-tile of A and B, on the same barrier; "
+        f"{of_a_tile}, and strides that are multiples of {VECTOR_BYTES} bytes allow a tensor map"
+    )
+    return Choice(copy, Decision(f"g2s.{x.name}", f"{BULK_TENSOR}, a box of {extents(copy.box)}", why, given=given))
+
+
+def _lanes(spec: GemmSpec, name: str, x: OperandTile, of_a_tile: str) -> Choice[VectorCopy]:
+    """Return the copy of one factor at a time by each lane of the producer warp."""
+    bits, grid = x.dtype.bits, rows_of_tile((WARP, 1), x.major_mode)
+    atom = cp_async_atom(LANES_OP, bits)
+    copy, given = vector_copy(atom, bits, grid, x.major_mode, bits), spec.g2s.of_factors(name).op is not None
+    each = plural(x.extents[0] // WARP, "factor")
+    why = (
+        f"each lane of the producer warp copies {each} of a k-tile, and arrives at its barrier when they have landed; "
+        f"{of_a_tile}"
+    )
+    why = (
+        f"given; {why}" if given else f"strides that are multiples of {x.align_bytes} bytes allow no tensor map: {why}"
+    )
+    rejected = () if given else (Rejected(BULK_TENSOR, f"strides of a map are multiples of {VECTOR_BYTES} bytes"),)
+    chosen = f"{LANES_OP} {bits} bits, {WARP} lanes"
+    return Choice(copy, Decision(f"g2s.{x.name}", chosen, why, given=given, rejected=rejected))
 
 
 def _check_block(spec: GemmSpec, name: str, factors: Factors, mma: MmaPlan) -> None:
@@ -102,7 +147,12 @@ def _check_block(spec: GemmSpec, name: str, factors: Factors, mma: MmaPlan) -> N
 
 
 def _box_step(spec: GemmSpec, name: str, factors: Factors) -> int:
-    """Return the factors at whose multiples a box begins, 1 if each tile's first one is at a multiple of 16 bytes."""
+    """Return the factors at whose multiples a box begins, 1 if each tile's first one is at a multiple of 16 bytes.
+
+    Lanes begin at any.
+    """
+    if _by_lanes(spec, name):
+        return 1
     groups, rows = spec.problem.groups, MODES[name][0]
     anywhere = groups is not None and groups.layout == "packed" and groups.of == rows
     aligned = factors.major == rows and factors.block[0] == 1 and not anywhere
@@ -112,7 +162,7 @@ def _box_step(spec: GemmSpec, name: str, factors: Factors) -> int:
 def _tile(spec: GemmSpec, name: str, factors: Factors, mma: MmaPlan) -> OperandTile:
     """Return the tile of factors of a k-tile. Raises SpecError for more than a box can have."""
     element, key, found = dtype(factors.dtype), f"scale_{name}", _extents(spec, name, factors, mma.cta_tile)
-    if found[0] // _members(spec, name) > MAX_BOX_ELEMS:
+    if not _by_lanes(spec, name) and found[0] // _members(spec, name) > MAX_BOX_ELEMS:
         raise spec.error(
             "tile.cta",
             found=f"{extents(mma.cta_tile)}, with {found[0]} factors of {name.upper()}",
@@ -127,7 +177,7 @@ def _tile(spec: GemmSpec, name: str, factors: Factors, mma: MmaPlan) -> OperandT
         modes=MODES[name],
         extents=found,
         major_mode=MODES[name].index(factors.major or ""),
-        align_bytes=VECTOR_BYTES,
+        align_bytes=factors.align or DEFAULT_ALIGN_BYTES,
         smem_key=f"smem.{key}",
         requested=(),
         vector_elems=VECTOR_BYTES // element.bytes,
@@ -142,9 +192,12 @@ def _extents(spec: GemmSpec, name: str, factors: Factors, cta_tile: Extents) -> 
     """Return the extents of a tile of factors, in whole multiples of the bytes to which a box in shared memory aligns.
 
     Those of the second of two members of pairs follow the first's, in one box of a map with a mode for the members.
+    Lanes copy as many of each member, one after another.
     """
     element_bytes, members = dtype(factors.dtype).bytes, _members(spec, name)
     needed = most_blocks(cta_tile[OPERANDS.index(name)] // members, factors.block[0])
+    if _by_lanes(spec, name):
+        return members * round_up(needed, WARP), 1
     least, along_k = BULK_ALIGN_BYTES // element_bytes, VECTOR_BYTES // element_bytes
     if factors.major == "k":
         return round_up(members * needed, least // along_k), along_k

@@ -276,6 +276,16 @@ class VectorCopy:
         return {"op": self.atom.spec_name, "bits": self.bits, "threads": spec_notation(self.threads)}
 
 
+def vector_copy(
+    atom: CpAsyncAtom | CopyAtom, bits: int, grid: Layout, major_mode: int, element_bits: int
+) -> VectorCopy:
+    """The TiledCopy in which each thread of `grid` moves one vector of `bits` along the contiguous mode."""
+    vector = bits // element_bits
+    values = Layout((1, vector)) if major_mode == 1 else Layout((vector, 1))
+    tiled_copy = TiledCopy.from_thr_val(atom, grid, values, element_bits)
+    return VectorCopy(atom=atom, bits=bits, threads=grid, values=values, tiled_copy=tiled_copy)
+
+
 def _checked(check: Check, whole: str, single: str, vectors: int, elements: int) -> Counter[str]:
     """Return the loads of `vectors` vectors: a vector that crosses an edge is loaded by elements, except the last."""
     if check is Check.ELEMENT:
@@ -362,6 +372,11 @@ class BulkTensorCopy:
 
 TileCopy: TypeAlias = VectorCopy | BulkTensorCopy
 """Copy of a tile from global to shared memory, or of C's from shared to global memory."""
+
+
+def fetches_of(copies: Iterable[TileCopy]) -> tuple[Action, ...]:
+    """Return the steps that issue some copies, once each, in their order."""
+    return tuple(dict.fromkeys(copy.fetch for copy in copies))
 
 
 def passing_registers(elems: int, element_bits: int, copy_bits: int, threads: int) -> int:

@@ -89,6 +89,7 @@ class OperandFollower:
                 placed=offsets(at.stage),
                 instruction=tuple(dict.fromkeys(opcode for step in steps for opcode in copy.opcodes(step, at))),
                 accesses=copy.accesses(at),
+                first_thread=self.plan.loop.first_thread(self.plan.loop.fetching(copy.fetch)),
             )
             return moves.step
 

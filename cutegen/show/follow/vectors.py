@@ -49,7 +49,8 @@ class VectorMoves:
     """The moves by a copy's vectors, of all elements of a tile.
 
     `placed` has the offset of each coordinate in shared memory, in elements; `instruction` has the opcodes that move
-    one vector. `accesses` are the vectors of each access to shared memory, several if the compiler merges them.
+    one vector. `accesses` are the vectors of each access to shared memory, several if the compiler merges them. The
+    copy's threads are those of the CTA from `first_thread` on.
     """
 
     def __init__(
@@ -62,7 +63,9 @@ class VectorMoves:
         placed: Coordinates,
         instruction: tuple[str, ...],
         accesses: tuple[tuple[int, ...], ...] | None = None,
+        first_thread: int = 0,
     ) -> None:
+        self._first_thread = first_thread
         self._copy, self._tile, self._major_mode, self._element_bytes = copy, tile, major_mode, element_bytes
         self._placed, self._instruction = placed, instruction
         self._table = vectors(copy.threads, copy.values, tile)
@@ -79,7 +82,7 @@ class VectorMoves:
         lanes, count = self._phase(step, thread)
         return VectorStep(
             instruction=self._instruction,
-            thread=thread,
+            thread=self._first_thread + thread,
             step=step,
             steps=len(self._table),
             bits=self._copy.bits,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from cutegen.algebra import spec_notation
+from cutegen.algebra import size, spec_notation
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware.units import WARP
 from cutegen.plan import GemmPlan, Sectors, Wavefronts
@@ -40,7 +40,9 @@ def _blocks(plan: GemmPlan, operand: OperandPath, warp: int, *, everything: bool
     title = f"{x} from global to shared memory, per k-tile"
     along = operand.major, operand.modes[1 - operand.major_mode]
     return operand.g2s.by_kind(
-        vectors=lambda copy: _vector_blocks(plan, copy, operand, title, cost, warp, everything=everything),
+        vectors=lambda copy: _vector_blocks(
+            plan, copy, operand, title, cost, _copying(copy, warp), everything=everything
+        ),
         boxes=lambda copy: [section(title, [*bulk_facts(copy, operand.smem, along), *cost])],
     )
 
@@ -79,6 +81,11 @@ def _vector_blocks(
             f"First copy of warp {warp} into shared memory{joined}"
         ),
     ]
+
+
+def _copying(copy: VectorCopy, warp: int) -> int:
+    """Return a warp of those that copy, counted among them: this one, or the first if it does not copy."""
+    return warp if warp < size(copy.threads) // WARP else 0
 
 
 def _accesses(plan: GemmPlan, copy: VectorCopy, operand: OperandPath) -> tuple[tuple[int, ...], ...]:
@@ -126,7 +133,7 @@ def _drawn(plan: GemmPlan, operand: OperandPath, thread: int) -> Picture:
 
 def _drawn_vectors(plan: GemmPlan, copy: VectorCopy, operand: OperandPath, thread: int) -> Picture:
     """Draw the thread of each vector, and the banks that it is written to."""
-    tile, warp = Tile.of_operand(operand), thread // WARP
+    tile, warp = Tile.of_operand(operand), _copying(copy, thread // WARP)
     found = plan.predictions.wavefronts[tile.write]
     who = captioned(
         [
