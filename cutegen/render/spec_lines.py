@@ -115,11 +115,12 @@ def _filled(plan: GemmPlan) -> GemmSpec:
 def _asked_of_l2(plan: GemmPlan) -> G2s:
     """Return the spec's copies, with the keys of the L2 cache."""
     g2s = plan.spec.g2s
+    copies = {name: g2s.of(name) for name in (*plan.evicted_first, *(each.operand for each in plan.prefetched))}
     for name in plan.evicted_first:
-        g2s = replace(g2s, **{name: replace(g2s.of(name), l2=EVICT_FIRST)})
+        copies[name] = replace(copies[name], l2=EVICT_FIRST)
     for each in plan.prefetched:
-        g2s = replace(g2s, **{each.operand: replace(g2s.of(each.operand), prefetch=each.k_tiles)})
-    return g2s
+        copies[each.operand] = replace(copies[each.operand], prefetch=each.k_tiles)
+    return replace(g2s, a=copies.get("a", g2s.a), b=copies.get("b", g2s.b))
 
 
 def _reduction(plan: GemmPlan) -> str | None:
