@@ -401,8 +401,7 @@ def _prove_accumulator(mma: MmaPlan) -> None:
     assert accumulator.drain is not None, "sums in tensor memory are loaded from there"
     (rows, columns), ctas = tile, mma.atom.ctas
     places = offsets(places_of_sums(rows, columns, ctas))[held]
-    loaded = accumulator.drain.places(accumulator.columns)
-    _demand(np.array_equal(places, loaded), "threads receive other sums than the accumulator's layout says")
+    _demand(np.array_equal(places, accumulator.places), "threads receive other sums than the accumulator's layout says")
     _demand(
         accumulator.buffers * accumulator.columns <= COLUMNS and accumulator.columns == columns_of_sums(*tile, ctas),
         "the buffers of sums overlap, or are larger than tensor memory",

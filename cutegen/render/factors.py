@@ -83,11 +83,15 @@ def copy_parts(plan: GemmPlan) -> tuple[str, ...]:
 
 def scaling_parts(plan: GemmPlan) -> tuple[str, ...]:
     """Return the parts by which threads find and read the factors of their sums."""
+    return (*place_parts(plan), "functions/factors.py.j2#read_factors")
+
+
+def place_parts(plan: GemmPlan) -> tuple[str, ...]:
+    """Return the parts by which threads find the factors of their sums."""
     of_pairs = {_members(plan, x) > 1 for x in factors_of(plan)}
     return (
         *(("functions/factors.py.j2#places_of_factors",) if False in of_pairs else ()),
         *(("functions/factors.py.j2#places_of_pairs",) if True in of_pairs else ()),
-        "functions/factors.py.j2#read_factors",
     )
 
 

@@ -17,13 +17,22 @@ from cutegen.plan.kernel.accumulator import Home
 from cutegen.plan.kernel.pipeline import Pipeline
 from cutegen.plan.kernel.role import MMA, PRODUCER
 from cutegen.plan.mainloop.tensor_memory import ACCUMULATOR, EPILOGUE, SCHEDULER, TILES
+from cutegen.plan.operands.factors import are_held
 from cutegen.plan.values.fragments import CopiedToTmem
 from cutegen.plan.values.path import OperandPath
 from cutegen.render import epilogue
 from cutegen.render.bulk import fed_by_boxes, pipeline_holes, plain_holes
 from cutegen.render.constants import ConstantsByDecision, c_constants
 from cutegen.render.epilogue import constants_of
-from cutegen.render.factors import copy_parts, factor_holes, factors_of, scales
+from cutegen.render.factors import (
+    copy_parts,
+    factor_constants,
+    factor_holes,
+    factor_parts,
+    factors_of,
+    place_parts,
+    scales,
+)
 from cutegen.render.groups import RestHoles, begin_of, group_constants, search_holes
 from cutegen.render.holes import chain_holes, gemm_context, host_parts, numerics
 from cutegen.render.scheduler import (
@@ -58,6 +67,7 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         **persistent_holes(plan),
         **each_tile(plan),
         "tiles_of_issuer": each_tile(plan, "tile" if _knows_tiles(plan) else "_")["each_tile"],
+        **_sum_holes(plan),
         **sum_holes(plan),
         **cluster_holes(plan),
         "sum_threads": "SUM_THREADS",
@@ -114,6 +124,7 @@ def _text_parts(plan: GemmPlan) -> tuple[str, ...]:
         *(("schedulers/tile_of_mma.py.j2",) if _knows_tiles(plan) else ()),
         *_factor_parts(plan),
         *_tensor_memory_parts(plan),
+        f"pipelines/sums_of_{'blocks' if _adds_blocks(plan) else 'tiles'}.py.j2",
         "roles/producer_mma_epilogue.py.j2",
         "roles/producer_of_tiles.py.j2",
         "roles/mma_warp.py.j2",
@@ -138,16 +149,20 @@ def _tensor_memory_parts(plan: GemmPlan) -> tuple[str, ...]:
         "functions/tcgen05.py.j2#tensor_memory",
         "functions/tcgen05.py.j2#order",
         *_commit_parts(plan),
-        f"functions/tcgen05.py.j2#{'multiply_scaled' if scales(plan) else 'multiply'}",
+        f"functions/tcgen05.py.j2#{'multiply_scaled' if _scales_products(plan) else 'multiply'}",
         "functions/tcgen05.py.j2#load_sums",
         "mma/elected_thread.py.j2",
     )
 
 
 def _factor_parts(plan: GemmPlan) -> tuple[str, ...]:
-    """Return the parts of factors, if there are any: their copies, and the columns at which tiles begin."""
+    """Return the parts of factors, if there are any: their copies, and how threads read them, or the instruction."""
     if not scales(plan):
         return ()
+    if _adds_blocks(plan):
+        read, way = ("read_factors", "held") if are_held(plan.operands) else ("read_factors_of_wave", "of_waves")
+        functions = (f"functions/factors.py.j2#{name}" for name in (read, "add_scaled_wave"))
+        return (*factor_parts(plan), *place_parts(plan), *functions, f"pipelines/factors_{way}.py.j2")
     columns = ("pipelines/columns_of_tiles.py.j2",) if _begins_within_atoms(plan) else ()
     packed = any(begin_of(plan, plan.launch.tensor(x.name)) for x in factors_of(plan))
     of_groups = ("pipelines/atoms_of_groups.py.j2",) if packed else ()
@@ -156,6 +171,8 @@ def _factor_parts(plan: GemmPlan) -> tuple[str, ...]:
 
 def _drained_parts(plan: GemmPlan) -> tuple[str, ...]:
     """Return the parts of sums on their way to the epilogue: part by part, or those of slices that CTAs add."""
+    if _adds_blocks(plan):
+        return slice_parts(plan)
     if plan.split_k is None:
         return ("epilogues/drained.py.j2",)
     return ("epilogues/drained_at_once.py.j2", *slice_parts(plan))
@@ -189,7 +206,32 @@ def _rest(plan: GemmPlan) -> RestHoles:
 
 def _knows_tiles(plan: GemmPlan) -> bool:
     """Return whether the warp that multiplies must know its tiles: their k-tiles, or where factors begin."""
-    return plan.scheduler.cuts_k or (scales(plan) and _begins_within_atoms(plan))
+    return plan.scheduler.cuts_k or (_scales_products(plan) and _begins_within_atoms(plan))
+
+
+def _adds_blocks(plan: GemmPlan) -> bool:
+    """Return whether the warps that drain sums of blocks of K scale them, and add them to others."""
+    return plan.mma.accumulator.promotion is not None
+
+
+def _scales_products(plan: GemmPlan) -> bool:
+    """Return whether the instruction scales what it multiplies, by factors in tensor memory."""
+    return scales(plan) and not _adds_blocks(plan)
+
+
+def _sum_holes(plan: GemmPlan) -> dict[str, str]:
+    """Return what a buffer has the sums of, and whether those of a k-tile, which may have a name, are added to it."""
+    if not _adds_blocks(plan):
+        drained = "four drain it, while the next tile is multiplied into\nanother buffer."
+        return {"summed": "tile", "k_tile_of_sums": "k_tile", "adds": "k_tile > 0", "about_sums": drained}
+    warps = plan.loop.role(EPILOGUE).warps
+    return {
+        "summed": "block",
+        "k_tile_of_sums": "_",
+        "adds": "False",
+        "about_sums": f"{warps} scale the sums of each block of K, and add them to\nothers.",
+        "in_any_cta": " and every warp of the epilogue",
+    }
 
 
 def _begins_within_atoms(plan: GemmPlan) -> bool:
@@ -203,7 +245,7 @@ def _factor_holes(plan: GemmPlan) -> dict[str, Any]:
     return {
         **factor_holes(plan),
         "to_tmem": copy_of(plan.atom.ctas),
-        "factor_columns": f", factors_a, factors_b{first}" if scales(plan) else "",
+        "factor_columns": f", factors_a, factors_b{first}" if _scales_products(plan) else "",
     }
 
 
@@ -215,7 +257,12 @@ def _in_tensor_memory(x: OperandPath) -> CopiedToTmem:
 
 
 def _factor_constants(plan: GemmPlan) -> ConstantsByDecision:
-    """Return where the factors of a k-tile are: descriptors of their atoms, and columns of tensor memory."""
+    """Return where the factors of a k-tile are: descriptors of their atoms, and columns of tensor memory.
+
+    Those of sums of blocks are where threads read them.
+    """
+    if _adds_blocks(plan):
+        return factor_constants(plan)
     settled: ConstantsByDecision = {}
     for x in factors_of(plan):
         kind, copy, name = kind_of(plan.atom), _in_tensor_memory(x), constants_of(x.name)
@@ -258,7 +305,7 @@ class SharedHoles:
     wait: str = "cute.arch.mbarrier_wait"
     wait_for_tile: str = "cute.arch.mbarrier_wait"
     release_stage: str = "commit(empty + stage)"
-    complete_tile: str = "commit(multiplied + buffer)"
+    complete_sums: str = "commit(multiplied + buffer)"
     release_tile: str = "cute.arch.mbarrier_arrive(drained + buffer)"
     tile_of_b: str = "tile_n"
     first_row: str = "rank_m"
@@ -273,7 +320,7 @@ def _shared(plan: GemmPlan) -> SharedHoles:
             wait="wait_in_cluster",
             wait_for_tile="wait_in_cluster",
             release_stage=to_copiers,
-            complete_tile="commit_to(multiplied + buffer, pair)",
+            complete_sums="commit_to(multiplied + buffer, pair)",
             release_tile="arrive_in_cluster(drained + buffer, leader)",
             tile_of_b="tile_n * 2 + rank % 2",
             first_row="leader % CLUSTER_M",
@@ -343,7 +390,7 @@ class DrainHoles:
     """Holes of the warps that drain tensor memory: the load of a part, its registers, and who has which sums.
 
     `operation`, `threads` and `permutation` make the tiled MMA by which they partition a part of C: as many columns
-    at a time as one `stmatrix` stores. A buffer has `columns`.
+    at a time as one `stmatrix` stores. A buffer has `columns`, a group of warps those `of_group`, and a warp `lanes`.
     """
 
     ptx: str
@@ -354,6 +401,8 @@ class DrainHoles:
     threads: str
     permutation: str
     columns: str
+    of_group: str
+    lanes: str
 
 
 def _drain(plan: GemmPlan) -> DrainHoles:
@@ -361,7 +410,9 @@ def _drain(plan: GemmPlan) -> DrainHoles:
     assert plan.epilogue.part is not None
     sums, (rows, width) = plan.mma.accumulator, plan.epilogue.part
     assert sums.drain is not None
+    width = sums.columns_of_load(width)
     fragments, halves = sums.atom.threads == WARP, sums.threads // sums.group_threads
+    beside = halves if _adds_blocks(plan) else 1  # groups with columns of all lanes
     about: tuple[str, ...] = (
         "# Warp i reaches lanes 32 i to 32 i + 31 of tensor memory, so thread t has row t of a part.",
     )
@@ -371,6 +422,11 @@ def _drain(plan: GemmPlan) -> DrainHoles:
         about = (
             "# Warp i reaches lanes 32 i to 32 i + 31 of tensor memory. Half of the columns are in the upper half",
             "# of the lanes, so that two warps have all rows of one half.",
+        )
+    if beside > 1:
+        about = (
+            "# Warp i reaches 32 lanes of tensor memory, from 32 (i mod 4) on, so a thread has a row of a part.",
+            f"# Each of {beside} groups of four warps has columns side by side.",
         )
     stmatrix = plan.epilogue.stmatrix
     columns = 16 if stmatrix is not None and stmatrix.matrices == MATRICES[0] else 8
@@ -384,7 +440,9 @@ def _drain(plan: GemmPlan) -> DrainHoles:
         else "cute.nvgpu.MmaUniversalOp(cutlass.Float32)",
         threads=f"({sums.group_threads // WARP}, 1, 1)" if fragments else "(PART_M, 1, 1)",
         permutation=f", permutation_mnk=(PART_M, {columns}, 16)" if fragments else "",
-        columns="CTA_N" if halves == 1 else f"(CTA_N // {halves})",
+        columns="CTA_N" if halves == beside else f"(CTA_N // {halves})",
+        of_group="CTA_N" if beside == 1 else f"CTA_N // {beside}",
+        lanes="warp_idx * (32 << 16)" if beside == 1 else f"warp_idx % 4 * (32 << 16) + group * (CTA_N // {beside})",
     )
 
 
@@ -400,6 +458,7 @@ def _settled(plan: GemmPlan) -> ConstantsByDecision:
             f"PRODUCER_WARP, MMA_WARP, THREADS = {producer}, {mma}, {plan.threads}",
         ),
         "schedule.tiles": _answers(plan),
+        "mma.promote_k": _waves(plan),
         "mma.accumulator": (f"BUFFERS, COLUMNS = {sums.buffers}, {allocated}  # columns of {sums.home}",),
         "schedule.cluster": (*cluster_constants(plan), *_copiers(plan)),
         **group_constants(plan),
@@ -412,6 +471,13 @@ def _settled(plan: GemmPlan) -> ConstantsByDecision:
             *c_constants(plan),
         ),
     }
+
+
+def _waves(plan: GemmPlan) -> tuple[str, ...]:
+    """Return the columns that a thread loads at a time, if it adds sums of blocks."""
+    if (promotion := plan.mma.accumulator.promotion) is None:
+        return ()
+    return (f"WAVES, WAVE_COLUMNS = {promotion.waves}, {plan.mma.accumulator.block[1]}",)
 
 
 def _first_warp(plan: GemmPlan, name: str) -> int:

@@ -186,7 +186,8 @@ def _multiply_parts(plan: GemmPlan) -> tuple[str, ...]:
     )
     if scales(plan):
         if in_waves:
-            return (*multiply, *scaling_parts(plan), "mainloops/scaling_waves.py.j2")
+            waves = "mainloops/scaling_waves.py.j2", "functions/factors.py.j2#add_scaled_wave"
+            return (*multiply, *scaling_parts(plan), *waves)
         way = "each" if promotion is None or promotion.k == plan.cta_tile[2] else "some"
         return (*multiply, *scaling_parts(plan), "mainloops/scaled_sums.py.j2", f"mainloops/scaling_{way}.py.j2")
     if promotion is not None:
@@ -537,7 +538,7 @@ def part_constants(plan: GemmPlan) -> tuple[str, ...]:
     return (
         f"PART_M, PART_N = {m}, {n}  # of C, per store of one warpgroup",
         f"PARTS, PARTS_N = {parts.count}, {parts.columns}"
-        if parts.drained and plan.split_k is None
+        if parts.drained and plan.split_k is None and plan.mma.accumulator.promotion is None
         else f"PARTS, PARTS_N, PART_VALUES = {parts.count}, {parts.columns}, {values}",
         *(() if store is None else (f"C_TRANSPOSE, C_MATRICES = {store.transpose}, {store.matrices}",)),
     )

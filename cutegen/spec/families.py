@@ -91,7 +91,7 @@ TCGEN05 = PartKeys(
         "mma.threads": "one elected thread multiplies for a CTA",
         "mma.atom_layout": "one elected thread multiplies for a CTA",
         "mma.permutation": "an instruction has all rows and columns of the tile",
-        "mma.promote_k": "its sums stay in the accumulators",
+        "mma.promote_k": "sums are promoted where factors of f32 scale them, and K is that of a block",
         "mma.tf32": "tcgen05.mma reads f32 elements in shared memory, and ignores their low bits",
         "schedule.consumers": "one elected thread multiplies for a CTA",
         "s2r.a.atom": "tcgen05.mma reads shared memory by matrix descriptors",

@@ -21,7 +21,7 @@ from cutegen.api import request_of
 from cutegen.build import Cache, build
 from cutegen.errors import CutegenError
 from cutegen.hardware import dtype
-from cutegen.hardware.tcgen05_atoms import PAIR
+from cutegen.hardware.tcgen05_atoms import PAIR, ROWS
 from cutegen.plan import GemmPlan, plan
 from cutegen.run import Kernel
 from cutegen.spec import Bias, Epilogue, Extra, Factors, GemmSpec, Mma, Operand, Problem, Raster, Schedule, Tile
@@ -130,6 +130,8 @@ def random_case(seed: int) -> Case:
         schedule=Schedule(raster=rng.choice((None, Raster("m", 3, zigzag=True))), swap=swap or None, cluster=cluster),
         name=f"case_{seed}",
     )
+    if scaled and group != PAIR and element.values == 1 and random.Random(f"blocks {seed}").random() < 0.5:
+        spec = _of_blocks(spec, random.Random(f"factors {seed}"))
     across = columns if not swap else rows
     m = rng.choice((1, 37, 128, 130, 300, 520) if not swap else (1, columns, 3 * columns + 5))
     n = rng.choice((8, across, 2 * across + 8, 4 * across)) if not swap else rng.choice((8, 136, 264))
@@ -141,6 +143,16 @@ def random_case(seed: int) -> Case:
         return replace(case, spec=replace(spec, schedule=replace(spec.schedule, split_k=rng.choice((2, 3, 5)))))
     dynamic = replace(spec, schedule=replace(spec.schedule, tiles="dynamic"))
     return replace(case, spec=dynamic) if rng.random() < 0.3 else case
+
+
+def _of_blocks(spec: GemmSpec, rng: random.Random) -> GemmSpec:
+    """Return a spec with factors of f32, which scale sums of blocks of K, in place of those that are multiplied."""
+    block_k, (m, n, _) = rng.choice((128, 128, 64)), spec.tile.cta or (ROWS, ROWS, 0)
+    a, b = (
+        Factors((rng.choice((1, 1, 128)), block_k), major=rng.choice((None, None, *majors))) for majors in ("mk", "nk")
+    )
+    problem = replace(spec.problem, scale_a=a, scale_b=b)
+    return replace(spec, problem=problem, tile=replace(spec.tile, cta=(m, n, block_k)))
 
 
 def compiled(case: Case, arch: str, kernels: Cache) -> tuple[GemmPlan, Kernel]:

@@ -128,7 +128,6 @@ def test_the_shipped_spec_of_4_bits_has_an_atom_for_each_instruction() -> None:
         (_spec(a=Operand("bf16", "k"), b=Operand("bf16", "k")), "ue8m0 of blocks of 1x32 of e4m3 or e5m2"),
         (_spec(**{**NVF4, "a": Operand("e2m1x2", "m")}), "transposes no elements of 8 bits"),
         (_spec(**{**MXF4, "scale_a": None, "scale_b": None}), "e2m1x2"),
-        (_spec(scale_a=Factors((1, 128)), scale_b=Factors((1, 128))), "problem.scale_a: found"),
         (_spec(scale_a=Factors((1, 64), "ue8m0"), scale_b=Factors((1, 64), "ue8m0")), "problem.scale_a: found"),
     ],
 )  # fmt: skip

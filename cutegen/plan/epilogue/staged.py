@@ -167,8 +167,8 @@ def choose_parts(
 
 
 def _nobody_multiplies(mma: MmaPlan, sharers: int) -> bool:
-    """Return whether warpgroups that share a tile, and promote its sums, store all of it themselves."""
-    together = mma.accumulator.threads > WARPGROUP and not mma.role.alternates
+    """Return whether warpgroups that multiply a tile together, and promote its sums, store all of it themselves."""
+    together = mma.accumulator.threads > WARPGROUP and not mma.role.alternates and mma.accumulator.drain is None
     return together and mma.accumulator.promotion is not None and mma.cluster[2] == sharers == 1
 
 

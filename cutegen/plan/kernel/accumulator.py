@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from cutegen.algebra import Layout, TiledMma, make_layout, mode, modes, offsets_2d, size
 from cutegen.algebra.layout import compose
 from cutegen.hardware import DType, MmaAtom
+from cutegen.hardware.tcgen05_atoms import LANES
 from cutegen.hardware.tcgen05_loads import TensorLoad
 from cutegen.hardware.units import REGISTER_BITS, WARPGROUP
 
@@ -33,7 +34,8 @@ class Promotion:
 
     They alternate between `sets` sets of registers: one k-tile is multiplied while another is promoted. If `staggered`,
     the second of two warpgroups that share a tile runs one k-tile later. In several `waves` a set has as many of a
-    thread's sums at a time: one block of columns after the other.
+    thread's sums at a time: one block of columns after the other. Where factors of blocks scale the sums, `k` is that
+    of a block.
     """
 
     k: int
@@ -45,6 +47,8 @@ class Promotion:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accumulator:
     """Sums of `dtype` of a tile (M, N), in one of `buffers`: a tile is multiplied into one while another is drained.
+
+    With a `promotion` a buffer has those of its K alone, which those who drain it add to others in registers.
 
     `layout` maps (thread, value) of the threads that run the epilogue to a column-major offset in the tile: what they
     hold in registers, or receive by `drain`, the instruction that loads sums from tensor memory. A value is one of
@@ -94,6 +98,21 @@ class Accumulator:
         first = self.table[: self.group_threads, : rows * columns // self.group_threads]
         return first % self.tile[0] + first // self.tile[0] * rows
 
+    @property
+    def places(self) -> NDArray[np.int64]:
+        """Places of a buffer that each thread loads, int64[thread, value]: four warps have all lanes of their columns.
+
+        Raises AssertionError for sums that nothing drains.
+        """
+        assert self.drain is not None, "sums in registers are loaded from nowhere"
+        groups = max(1, self.threads // LANES)
+        own = self.drain.places(self.columns // groups)
+        return np.concatenate([own + LANES * self.columns // groups * group for group in range(groups)])
+
+    def columns_of_load(self, of_part: int) -> int:
+        """Return the columns of one load: those of a part of C, or of a wave of sums that are promoted."""
+        return of_part if self.promotion is None else self.block[1]
+
     def of_load(self, values: int) -> Layout:
         """Return (thread, value) of the first `values` of each thread, a sub-tile's, to coordinates as in `layout`."""
         return make_layout(mode(self.layout, 0), compose(mode(self.layout, 1), Layout(values)))
@@ -101,7 +120,7 @@ class Accumulator:
     @property
     def registers(self) -> int:
         """Registers of a thread for the sums of a tile: of each set, and of those that sums are promoted to."""
-        if self.home is not Home.REGISTERS:
+        if self.home is not Home.REGISTERS and self.promotion is None:
             return 0
         sums = self.registers_of(self.values)
         return sums if self.promotion is None else sums + sums * self.promotion.sets // self.promotion.waves
@@ -118,7 +137,8 @@ class Accumulator:
 
     def registers_while_stored(self, values: int) -> int:
         """Return the registers for sums of a thread that stores a sub-tile of so many: all, unless it loads those."""
-        return self.registers_of(self.values if self.home is Home.REGISTERS else values)
+        holds_all = self.home is Home.REGISTERS or self.promotion is not None
+        return self.registers_of(self.values if holds_all else values)
 
 
 def in_registers(

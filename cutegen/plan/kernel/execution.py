@@ -236,7 +236,7 @@ class _Recorder:
         self.ops.append(_Op(_Kind.WAIT, at, at.needed(item), item, "passes the wait for"))
 
     def _arrive(self, at: _Phases, item: int, count: int) -> None:
-        late = bool(at.barrier.arrivals) and at.barrier.arrivals[0].by in _LATE
+        late = any(arrival.by in _LATE for arrival in at.barrier.arrivals if arrival.role == self.role.name)
         self.ops.append(_Op(_Kind.ARRIVE_LATER if late else _Kind.ARRIVE, at, count, item))
 
     def _meet(self) -> None:

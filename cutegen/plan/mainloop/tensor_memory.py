@@ -16,15 +16,18 @@ producer   k-tiles of tile 0, 1, 2 ...   as stages become free
 mma        tile 0 -> buffer 0    tile 1 -> buffer 1    tile 2 -> buffer 0, when it is drained
 epilogue                         drain, store tile 0   drain, store tile 1 ...
 ```
+
+If factors of f32 scale sums of blocks of K, `accumulator` holds those of a k-tile, which is a block. The warps that
+drain them read the factors of its stage, and release it too.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from cutegen.contract.launch import OPERANDS
-from cutegen.hardware import Target
+from cutegen.hardware import OperandSource, Target
 from cutegen.hardware.tcgen05_atoms import COLUMNS, PAIR
 from cutegen.hardware.units import WARP
 from cutegen.plan.epilogue.staged import choose_parted_epilogue
@@ -50,6 +53,7 @@ from cutegen.plan.mainloop.tma import Bulk, choose_described
 from cutegen.plan.operands.boxes import check_rows, choose_bulk_copy
 from cutegen.plan.operands.choices import OperandChoices
 from cutegen.plan.operands.factor_atoms import choose_atoms, columns_of
+from cutegen.plan.operands.factors import are_held, choose_factors
 from cutegen.plan.operands.stages import (
     DEEPEST,
     FLAG_BYTES,
@@ -70,6 +74,7 @@ from cutegen.spec import GemmSpec
 from cutegen.spec.families import DRAINED_BOXES, PartKeys
 from cutegen.support.words import plural, round_up
 
+Steps = tuple[Range | Section, ...]
 EPILOGUE, ACCUMULATOR = "epilogue", "accumulator"
 """Names of the role that drains sums, and of the pipeline of tensor memory."""
 ADDRESS = "tensor_memory"
@@ -86,19 +91,25 @@ def multiplied_in_tensor_memory(mma: MmaPlan, stages: int, stage_bytes: int, *, 
     """`ab` if the tensor core reads a stage until a `tcgen05.commit` arrives, from each CTA or pair that reads it.
 
     If the warp that multiplies `clears` what follows a group's part of K, a thread of it arrives too: a commit orders
-    multiplications alone, and not stores, before the next copies.
+    multiplications alone, and not stores, before the next copies. So does each warp that scales sums by factors of the
+    stage.
     """
-    commits = sum(mma.sharing) - 1
-    arrivals = (Arrival(MMA, By.MMA, commits), *((Arrival(MMA, By.WARP, commits),) if clears else ()))
+    commits, scaling = sum(mma.sharing) - 1, mma.accumulator.promotion is not None
+    arrivals = (
+        Arrival(MMA, By.MMA, commits),
+        *((Arrival(MMA, By.WARP, commits),) if clears else ()),
+        *((Arrival(EPILOGUE, By.WARP),) if scaling else ()),
+    )
+    warps = mma.accumulator.threads // WARP if scaling else 0
     return Pipeline(
         name=AB,
         producers=(PRODUCER,),
-        consumers=(MMA,),
+        consumers=(MMA, *((EPILOGUE,) if scaling else ())),
         holds=Item.K_TILE,
         stages=stages,
         payload_bytes=stage_bytes * mma.atom.ctas,
         full=Barrier(sync=Sync.MBARRIER, count=1, arrivals=(Arrival(PRODUCER, By.COPY),)),
-        empty=Barrier(sync=Sync.MBARRIER, count=commits * len(arrivals), arrivals=arrivals, credits=stages),
+        empty=Barrier(sync=Sync.MBARRIER, count=commits * (1 + clears) + warps, arrivals=arrivals, credits=stages),
         scope=_scope(mma.atom.ctas, mma.cluster[0] * mma.cluster[1]),
     )
 
@@ -111,12 +122,15 @@ def _scope(multiply: int, share: int) -> Scope:
 
 
 def drained_by_warps(role: Role, accumulator: Accumulator, ctas: int) -> Pipeline:
-    """`accumulator`: a tile's sums in each of the buffers, which every warp of `role` in each of `ctas` drains."""
+    """`accumulator`: sums of a tile, or of a block of K, in each of the buffers, which every warp of `role` drains.
+
+    Those of each of `ctas` arrive.
+    """
     return Pipeline(
         name=ACCUMULATOR,
         producers=(MMA,),
         consumers=(role.name,),
-        holds=Item.TILE,
+        holds=Item.TILE if accumulator.promotion is None else Item.K_TILE,
         stages=accumulator.buffers,
         full=Barrier(sync=Sync.MBARRIER, count=1, arrivals=(Arrival(MMA, By.MMA),)),
         empty=Barrier(
@@ -160,24 +174,30 @@ def multiplied_by_thread(k_blocks: int, *, scaled: bool) -> Slot:
 
 
 def drained(
-    roles: tuple[Role, ...], pipelines: tuple[Pipeline, ...], k_blocks: int, sub_tiles: int, multiplied: Slot
+    roles: tuple[Role, ...],
+    pipelines: tuple[Pipeline, ...],
+    k_blocks: int,
+    sub_tiles: int,
+    multiplied: Slot,
+    *,
+    reads_first: bool = False,
 ) -> KernelLoop:
     """A producer warp copies, a role multiplies into buffers of sums, and others drain them and store C.
 
     `multiplied` are the steps of a k-tile. The role that multiplies ends, and frees tensor memory, when all buffers are
-    drained. The last sub-tile of a tile frees its buffer as soon as it is in registers.
+    drained. The last sub-tile of a tile frees its buffer as soon as it is in registers; so does each k-tile, if a
+    buffer holds one. Its factors are read before its sums are there if it `reads_first`.
     """
-    (ab,) = (each for each in pipelines if each.name == AB)
+    ab, sums = (next(each for each in pipelines if each.name == name) for name in (AB, ACCUMULATOR))
     store = next((each for each in pipelines if each.name == C_STORE), None)
 
     def on(pipeline: str, *actions: Action) -> Section:
         return Section(tuple(Step(action, pipeline=pipeline) for action in actions))
 
-    work: Slot = (
-        Step(Action.LOAD_ACCUMULATOR, pipeline=ACCUMULATOR),
-        Step(Action.RELEASE, nth=Nth.LAST, pipeline=ACCUMULATOR),
-        Step(Action.DRAIN, pipeline=C_STORE),
+    multiplies, begins, loads = (
+        _a_buffer_for_tiles(multiplied) if sums.holds is Item.TILE else _a_buffer_for_blocks(multiplied, reads_first)
     )
+    work: Slot = (*loads, Step(Action.DRAIN, pipeline=C_STORE))
     if store is not None:
         acquire = Step(Action.ACQUIRE, 1, pipeline=C_STORE)
         work = (*work, acquire, *(Step(each, pipeline=C_STORE) for each in (Action.COMMIT, Action.BULK_STORE)))
@@ -191,25 +211,43 @@ def drained(
         pipelines=pipelines,
         programs=(
             Program(PRODUCER, (*FETCHED, *read), end=() if ab.scope is Scope.CTA else (on(AB, Action.TAIL),)),
-            Program(
-                MMA,
-                (
-                    on(ACCUMULATOR, Action.ACQUIRE),
-                    Range(RangeName.TURN, (multiplied,), Mark.FIRST, Mark.END),
-                    on(ACCUMULATOR, Action.COMMIT),
-                    *read,
-                ),
-                end=(on(ACCUMULATOR, Action.TAIL),),
-            ),
+            Program(MMA, (*multiplies, *read), end=(on(ACCUMULATOR, Action.TAIL),)),
             Program(
                 EPILOGUE,
-                (on(ACCUMULATOR, Action.WAIT), Section(work, times=sub_tiles), *read),
+                (*begins, Section(work, times=sub_tiles), *read),
                 end=(on(C_STORE, Action.TAIL),) if store is not None else (),
             ),
             *ask,
         ),
         least_k_tiles=1,
     ).over_tiles()
+
+
+_ACQUIRE, _COMMIT, _WAIT, _LOAD, _RELEASE = (
+    Step(each, pipeline=ACCUMULATOR)
+    for each in (Action.ACQUIRE, Action.COMMIT, Action.WAIT, Action.LOAD_ACCUMULATOR, Action.RELEASE)
+)
+"""Steps on buffers of sums."""
+
+
+def _a_buffer_for_tiles(multiplied: Slot) -> tuple[Steps, Steps, Slot]:
+    """Return what fills buffers, and what those who drain them do before the sub-tiles of a tile, and for each."""
+    k_tiles = Range(RangeName.TURN, (multiplied,), Mark.FIRST, Mark.END)
+    by_mma = Section((_ACQUIRE,)), k_tiles, Section((_COMMIT,))
+    return by_mma, (Section((_WAIT,)),), (_LOAD, replace(_RELEASE, nth=Nth.LAST))
+
+
+def _a_buffer_for_blocks(multiplied: Slot, reads_first: bool) -> tuple[Steps, Steps, Slot]:
+    """Return the same for buffers of blocks of K, all of which are loaded, scaled and added before the sub-tiles.
+
+    Factors are in the stage of the block: those who add the sums release it too.
+    """
+    read, free = (Step(Action.WAIT), Step(Action.LOAD)), Step(Action.RELEASE)
+    added = (*read, free, _WAIT, _LOAD, _RELEASE) if reads_first else (read[0], _WAIT, read[1], _LOAD, free, _RELEASE)
+    by_mma, by_epilogue = (
+        Range(RangeName.TURN, (steps,), Mark.FIRST, Mark.END) for steps in ((_ACQUIRE, *multiplied, _COMMIT), added)
+    )
+    return (by_mma,), (by_epilogue,), ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,8 +271,9 @@ class TmaTmem(Bulk):
         )
 
     def operands(self, spec: GemmSpec, mma: MmaPlan, target: Target) -> Operands:
-        """A and B, and the factors of their blocks."""
-        return (*Mainloop.operands(self, spec, mma, target), *choose_atoms(spec, mma))
+        """A and B, and the factors of their blocks: in atoms for the instruction, or for those who add sums."""
+        choose = choose_atoms if mma.accumulator.promotion is None else choose_factors
+        return (*Mainloop.operands(self, spec, mma, target), *choose(spec, mma))
 
     def operand(self, spec: GemmSpec, x: OperandTile, mma: MmaPlan, target: Target) -> OperandChoices[BulkTensorCopy]:
         """The layout decides the boxes and the descriptor."""
@@ -328,5 +367,8 @@ class TmaTmem(Bulk):
         """A tile is multiplied while the previous one is drained."""
         parts = memory.epilogue.value.parts
         assert parts is not None  # sums are drained in parts
-        k_tile = self.k_tile(mma.k_blocks, scaled=not all(x.is_multiplied for x in operands))
-        return drained(roles.roles, memory.pipelines, mma.k_blocks, parts.of_cta, k_tile)
+        in_tensor_memory = any(x.home is OperandSource.TMEM for x in operands)
+        k_tile = self.k_tile(mma.k_blocks, scaled=in_tensor_memory)
+        return drained(
+            roles.roles, memory.pipelines, mma.k_blocks, parts.of_cta, k_tile, reads_first=are_held(operands)
+        )

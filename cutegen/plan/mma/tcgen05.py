@@ -16,6 +16,7 @@ from cutegen.hardware.tcgen05_loads import columns_of_sums, load_of
 from cutegen.hardware.units import LINE_BYTES, WARP, WARPGROUP
 from cutegen.plan.kernel.accumulator import Accumulator, Home, in_registers
 from cutegen.plan.kernel.role import MMA, Role
+from cutegen.plan.mma import blocks
 from cutegen.plan.mma.atom import (
     DEFAULT_ACCUMULATOR,
     WHY_F32_SUMS,
@@ -58,6 +59,8 @@ REGISTERS = 128
 def check_operands(spec: GemmSpec, target: Target) -> None:
     """Raise SpecError for types that no atom of the target multiplies, and majors that no descriptor reads."""
     a = spec.problem.a.dtype
+    if blocks.scales_sums(spec):
+        blocks.check_types(spec)
     of_types = _of_types(spec)
     if not of_types:
         raise _no_atom(spec)
@@ -124,9 +127,9 @@ def _elsewhere(spec: GemmSpec) -> str:
 
 
 def _of_types(spec: GemmSpec) -> tuple[MmaAtom, ...]:
-    """Return the atoms of the spec's types, with its factors or without."""
+    """Return the atoms of the spec's types, that read its factors or none."""
     problem, factors = spec.problem, spec.problem.scale_a
-    asked = (None, None) if factors is None else (factors.dtype, factors.block[1])
+    asked = (None, None) if factors is None or not factors.in_atoms else (factors.dtype, factors.block[1])
     return _of(problem.a.dtype, problem.b.dtype, asked)
 
 
@@ -144,6 +147,8 @@ def choose_cta_tile(spec: GemmSpec) -> Choice[Extents]:
     """The extents along M, N and K that one CTA computes at a time."""
     if spec.tile.cta is not None:
         return Choice(spec.tile.cta, Decision.as_given("tile.cta", extents(spec.tile.cta)))
+    if blocks.scales_sums(spec):
+        return blocks.choose_cta_tile(spec)
     element, sliced = dtype(spec.problem.a.dtype), spec.schedule.slices > 1
     scaled, k = spec.problem.scale_a is not None, LINE_BYTES // element.bytes
     fits = (each for each in COLUMNS_BESIDE_FACTORS if stages_of_factors(spec, each) >= STAGES_OF_FACTORS)
@@ -365,16 +370,23 @@ class Tcgen05(Mma):
         cta_group = choose_cta_group(spec)
         atom, cluster = choose_atom(spec, cta_tile.value, cta_group.value), choose_cluster(spec, cta_group.value)
         check_slices(spec, cta_tile.value, cluster.value)
-        accumulator = choose_accumulator(atom.value, cta_tile.value[:2])
+        tile = cta_tile.value[:2]
+        if blocks.scales_sums(spec):
+            blocks.check_tile(spec, target, cta_tile.value, cta_group.value)
+            sums, of_sums = blocks.choose_accumulator(spec, target, atom.value, tile)
+        else:
+            accumulator = choose_accumulator(atom.value, tile)
+            sums, of_sums = accumulator.value, (accumulator.decision,)
         mma = MmaPlan(
             cta_tile=cta_tile.value,
             atom=atom.value,
             tiled_mma=TiledMma(atom.value, (1, 1, 1)),
             role=Role(name=MMA, threads=WARP),
-            accumulator=accumulator.value,
+            accumulator=sums,
             cluster=cluster.value,
         )
-        return mma, tuple(choice.decision for choice in (cta_tile, cta_group, atom, accumulator, cluster))
+        before = (choice.decision for choice in (cta_tile, cta_group, atom))
+        return mma, (*before, *of_sums, cluster.decision)
 
     def counted(self, counts: dict[str, int], plan: CountedPlan) -> dict[str, int]:
         """Return the main loop's instructions; if K is cut into groups, with stores of zeros past a group's end."""
@@ -382,5 +394,5 @@ class Tcgen05(Mma):
         return {**counts, **{opcode: written * operands for opcode, operands in plan.stores_of_rest.items()}}
 
     def registers(self, target: Target, mma: MmaPlan, operands: Operands) -> int:
-        """Those of an epilogue's thread: sums are in tensor memory."""
-        return REGISTERS
+        """Those of an epilogue's thread: sums are in tensor memory, unless it adds those of blocks."""
+        return REGISTERS if mma.accumulator.promotion is None else blocks.registers(target, mma.accumulator)

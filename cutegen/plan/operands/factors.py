@@ -17,7 +17,7 @@ each at a time, and each lane arrives at the stage's barrier when its copies hav
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import gcd, prod
 
 import numpy as np
@@ -27,7 +27,7 @@ from cutegen.contract.launch import OPERANDS
 from cutegen.contract.tensor_map import MAX_BOX_ELEMS
 from cutegen.hardware import BULK_TENSOR, TMA_LOAD, cp_async_atom, dtype
 from cutegen.hardware.units import BULK_ALIGN_BYTES, WARP, WGMMA_ROWS
-from cutegen.plan.geometry import Coordinates, by_warp, sums_of_tile
+from cutegen.plan.geometry import Coordinates, by_warp
 from cutegen.plan.operands.boxes import full_lines
 from cutegen.plan.operands.choices import OperandChoices, vector_access
 from cutegen.plan.operands.smem import Access, rank_options
@@ -37,7 +37,7 @@ from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.fragments import Fragments, ReadByThreads
 from cutegen.plan.values.gemm_plan import MmaPlan
 from cutegen.plan.values.operand import SIDES, OperandTile
-from cutegen.plan.values.path import ROWS
+from cutegen.plan.values.path import ROWS, OperandPath
 from cutegen.spec import MODES, Factors, GemmSpec
 from cutegen.spec.parts import DEFAULT_ALIGN_BYTES
 from cutegen.support.words import extents, plural, round_up
@@ -46,6 +46,9 @@ LANES_OP = "cp.async.ca"
 """The copy of factors by lanes: `cg` moves 16 bytes only."""
 COLUMNS = 8
 """Columns of C that the threads of a row share in each step of a wgmma's sums, two each."""
+MOST_HELD = 8
+"""Factors that a thread holds beside the sums of a tile; of more it reads some at a time, beside those that they scale.
+"""
 
 
 def choose_factors(spec: GemmSpec, mma: MmaPlan, *, by_lanes: bool = False) -> Iterator[OperandChoices[TileCopy]]:
@@ -67,6 +70,15 @@ def _members(spec: GemmSpec, name: str) -> int:
     return 2 if pairs is not None and pairs.value.operand == name else 1
 
 
+def are_held(operands: Iterable[OperandPath]) -> bool:
+    """Return whether a thread has registers for all factors of a k-tile, before its sums are there."""
+    firsts = (
+        x.s2r.by_source(copied=lambda _: None, described=lambda _: None, read=lambda x: x.first, to_tmem=lambda _: None)
+        for x in operands
+    )
+    return all(int(size(first)) <= MOST_HELD for first in firsts if first is not None)
+
+
 def factors_bytes(spec: GemmSpec, cta_tile: Extents) -> int:
     """Return the bytes of the factors of a k-tile; 0 if the spec has none."""
     found = ((name, spec.problem.factors(name)) for name in OPERANDS)
@@ -85,7 +97,8 @@ def most_blocks(rows: int, block: int) -> int:
 
 def _path(spec: GemmSpec, name: str, factors: Factors, mma: MmaPlan) -> OperandChoices[TileCopy]:
     """Return the path of the factors of A or B: a box of them, or copies of lanes, and the threads that read them."""
-    _check_block(spec, name, factors, mma)
+    if mma.accumulator.drain is None:
+        _check_block(spec, name, factors)
     x, members = _tile(spec, name, factors, mma), _members(spec, name)
     read = _readers(factors.block[0], x, mma)
     needed = plural(members * most_blocks(mma.cta_tile[ROWS.index(x.operand)] // members, x.block[0]), "factor")
@@ -134,7 +147,7 @@ def _lanes(spec: GemmSpec, name: str, x: OperandTile, of_a_tile: str) -> Choice[
     return Choice(copy, Decision(f"g2s.{x.name}", chosen, why, given=given, rejected=rejected))
 
 
-def _check_block(spec: GemmSpec, name: str, factors: Factors, mma: MmaPlan) -> None:
+def _check_block(spec: GemmSpec, name: str, factors: Factors) -> None:
     """Raise SpecError for rows of a block that the sums of a thread's instruction divide otherwise."""
     rows, unit = factors.block[0], WGMMA_ROWS if name == "a" else COLUMNS
     if rows > 1 and rows % unit:
@@ -205,10 +218,32 @@ def _extents(spec: GemmSpec, name: str, factors: Factors, cta_tile: Extents) -> 
 
 
 def _readers(block: int, x: OperandTile, mma: MmaPlan) -> Choice[Fragments]:
-    """Return which of a thread's factors scales which of its sums, in the order of tCrC.
+    """Return which of a thread's factors scales which of its sums, in the order of its values."""
+    of_row = mma.accumulator.drain is not None
+    of_sums, first, words = (_of_row if of_row else _of_fragments)(block, x, mma)
+    by = f"each thread reads the factors of the {words}"
+    why = f"{by} before it releases the stage, and scales the sums of the k-tile when it adds them"
+    return Choice(ReadByThreads(of_sums, first), Decision(f"s2r.{x.name}", "by threads", why))
 
-    A thread's sums of one wgmma are pairs of columns of rows r and r + 8, for each step of 8 columns.
-    """
+
+def _of_row(block: int, x: OperandTile, mma: MmaPlan) -> tuple[Layout, Layout, str]:
+    """Return the factors of the sums of a thread that has columns of one row, which are side by side."""
+    sums = mma.accumulator.values
+    if x.operand == "A":
+        return (
+            Layout(sums, 0),
+            Layout(1, sums),
+            "row of its sums" if block == 1 else f"block of {block} rows of its own",
+        )
+    together = gcd(sums, block)
+    words = f"{sums} columns of its sums"
+    if block > 1:
+        words = f"{plural(sums // together, 'block')} of {together} columns that share one"
+    return Layout((together, sums // together), (0, 1)), Layout(sums // together, together), words
+
+
+def _of_fragments(block: int, x: OperandTile, mma: MmaPlan) -> tuple[Layout, Layout, str]:
+    """Return the factors of the sums of a thread that has pairs of columns of rows r and r + 8, in steps of 8."""
     atom_m, columns, _ = mma.atom.shape_mnk
     steps, instructions = columns // COLUMNS, mma.cta_tile[0] // mma.tiled_mma.tile_mnk[0]
     of_instruction, promotion = 4 * steps, mma.accumulator.promotion
@@ -229,9 +264,7 @@ def _readers(block: int, x: OperandTile, mma: MmaPlan) -> Choice[Fragments]:
     of_sums, first = own if block == 1 else shared
     if waves > 1:  # those of A are the same in each
         of_sums, first = _in_waves(of_sums, first, waves, of_instruction * instructions, alike=x.operand == "A")
-    by = "each thread reads the factors of the " + (words[0] if block == 1 else f"{words[1]} that share one")
-    why = f"{by} before it releases the stage, and scales the sums of the k-tile when it adds them"
-    return Choice(ReadByThreads(of_sums, first), Decision(f"s2r.{x.name}", "by threads", why))
+    return of_sums, first, words[0] if block == 1 else f"{words[1]} that share one"
 
 
 def _in_waves(of_sums: Layout, first: Layout, waves: int, sums: int, *, alike: bool) -> tuple[Layout, Layout]:
@@ -246,7 +279,7 @@ def _read_at(x: OperandTile, mma: MmaPlan, read: Fragments, members: int) -> Coo
     assert isinstance(read, ReadByThreads)
     assert read.first is not None
     tile = mma.cta_tile[:2]
-    sums = sums_of_tile(mma.tiled_mma, tile)[:, offsets(read.first)]
+    sums = mma.accumulator.table[:, offsets(read.first)]
     along = sums % tile[0] if x.operand == "A" else sums // tile[0]
     half = tile[ROWS.index(x.operand)] // members
     block = along % half // x.block[0] + along // half * (x.extents[0] // members)

@@ -1,7 +1,8 @@
 """Candidates for a problem if sums are in tensor memory: tiles of one CTA or a pair, and an estimate of their times.
 
 Nothing was measured: no kernel of such a family has run on hardware. The estimate is derived from rates. An SM takes
-the longer of three times for a k-tile: to multiply it, to read it from shared memory, and to copy it from L2. A CTA of
+the longer of three times for a k-tile: to multiply it, to read it from shared memory, and to copy it from L2; or to add
+its sums to others, where factors scale them. A CTA of
 a pair reads and copies half of B; those of a cluster copy parts for each other.
 """
 
@@ -17,6 +18,7 @@ from cutegen.hardware import GPUS, SM_RATES, Instruction, Target, dtype
 from cutegen.hardware.factor_atoms import COLUMN_ROWS
 from cutegen.hardware.tcgen05_atoms import N_OF_CTAS, PAIR, ROWS, ROWS_OF_CTA, TCGEN05_ATOMS
 from cutegen.hardware.units import BANK_ROW_BYTES, LINE_BYTES
+from cutegen.plan.mma import blocks
 from cutegen.plan.mma.tcgen05 import STAGES_OF_FACTORS, stages_of_factors
 from cutegen.plan.operands.factor_atoms import atoms_bytes
 from cutegen.plan.operands.stages import capacity_bytes
@@ -33,6 +35,8 @@ COLUMNS = (256, 192, 128, 96, 64, 48, 32, 16)
 """Columns of the tiles that are compared."""
 L2_BYTES_PER_CYCLE, MEMORY_SHARE = 64.0, 0.9
 """Bytes that an SM reads from L2 per cycle, and the share of the peak of device memory. Both are assumed, no source."""
+ADDED_CYCLES = 2 / 128
+"""Cycles of an SM to load, scale and add a sum of a block of K: two instructions of 128 lanes. Assumed."""
 FILL_CYCLES, LAUNCH_US = 2640.0, 0.4
 """Cycles of a CTA's first copies, and the cost of a launch: assumed to be those fitted on an H200 for `mma.sync`."""
 LEAST_STAGES = 2
@@ -86,7 +90,8 @@ def estimated(
     multiply, read = 2 * max(m, ROWS) * n * k / rate, (a + b + factors_a + factors_b) / BANK_ROW_BYTES
     # Each CTA of a pair has half of B, and the factors of all of it.
     copied = (a + factors_a) / cluster_n + (b * ctas + factors_b) / cluster_m
-    k_tile = max(multiply, read, copied / L2_BYTES_PER_CYCLE)
+    add = m * n * ADDED_CYCLES if blocks.scales_sums(spec) else 0
+    k_tile = max(multiply, read, copied / L2_BYTES_PER_CYCLE, add)
     of_cluster = cluster_m * cluster_n
     clusters = -(-problem.m // (m * cluster_m)) * -(-problem.n // (n * cluster_n)) * problem.batch
     result_bytes = dtype(spec.problem.c.dtype).bytes
@@ -116,11 +121,12 @@ def settled_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterat
 
 
 def _options(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[_Option]:
-    k = LINE_BYTES // dtype(spec.problem.a.dtype).bytes
+    adds = blocks.scales_sums(spec)
+    k = blocks.k_of_block(spec) if adds else LINE_BYTES // dtype(spec.problem.a.dtype).bytes
     most = MOST_SUMS_LEFT if spec.schedule.slices > 1 else max(COLUMNS)
     scaled = spec.problem.scale_a is not None
     rows = ROWS_OF_CTA if _shares(spec) and not scaled else (ROWS,)
-    columns = [n for n in COLUMNS if n <= most and (not scaled or _has_factors(spec, n))]
+    columns = [n for n in COLUMNS if n <= most and (not scaled or _has_factors(spec, target, n))]
     tiles = [(m, n, k) for m in rows for n in columns] if spec.tile.cta is None else [spec.tile.cta]
     ways = (False, True) if spec.schedule.swap is None else (spec.schedule.swap,)
     for swap in ways:
@@ -139,8 +145,13 @@ def _shares(spec: GemmSpec) -> bool:
     return spec.problem.groups is None and spec.schedule.slices == 1
 
 
-def _has_factors(spec: GemmSpec, columns: int) -> bool:
-    """Return whether an instruction with factors has so many columns, and leaves enough for those of stages."""
+def _has_factors(spec: GemmSpec, target: Target, columns: int) -> bool:
+    """Return whether an instruction with factors has so many columns, and leaves enough for those of stages.
+
+    Factors of f32 need registers of those who add sums.
+    """
+    if blocks.scales_sums(spec):
+        return blocks.has_registers(spec, target, columns)
     return columns % COLUMN_ROWS == 0 and stages_of_factors(spec, columns) >= STAGES_OF_FACTORS
 
 
@@ -158,7 +169,7 @@ def _groups(spec: GemmSpec) -> tuple[int, ...]:
     if spec.mma.atom is not None:
         return (TCGEN05_ATOMS[spec.mma.atom].ctas,)
     odd = spec.schedule.cluster is not None and spec.schedule.cluster[0] % PAIR != 0
-    return (1,) if odd else tuple(N_OF_CTAS)
+    return (1,) if odd or blocks.scales_sums(spec) else tuple(N_OF_CTAS)
 
 
 def _decisions(

@@ -43,7 +43,7 @@ class ResultFollower:
         places = offsets_2d(places_of_sums(*sums.tile, self.plan.atom.ctas))[rows.start : rows.stop]
         lane, column = places[:, columns.start : columns.stop] % LANES, places[:, columns.start : columns.stop] // LANES
         lanes, of_buffer = (tuple(np.unique(each).tolist()) for each in (lane, column))
-        return SumsLocation(lanes, of_buffer, sums.drain.opcode(part[1]))
+        return SumsLocation(lanes, of_buffer, sums.drain.opcode(sums.columns_of_load(part[1])))
 
     def members(self, within: tuple[int, int]) -> dict[str, Held]:
         """Return the accumulators of both members of the element's pair, by name; nothing without pairs."""

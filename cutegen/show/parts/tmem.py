@@ -197,8 +197,7 @@ def _quarters(lanes: NDArray[np.int64]) -> list[tuple[int, int]]:
 def _loaded(plan: GemmPlan, thread: int) -> NDArray[np.int64]:
     """Return the places of a buffer that a thread loads, in the order of its values."""
     sums = plan.mma.accumulator
-    assert sums.drain is not None
-    found: NDArray[np.int64] = sums.drain.places(sums.columns)[thread % sums.threads]
+    found: NDArray[np.int64] = sums.places[thread % sums.threads]
     return found
 
 
@@ -210,9 +209,9 @@ def _marked(places: NDArray[np.int64]) -> Iterator[tuple[int, int, int]]:
 
 
 def _width(plan: GemmPlan) -> int:
-    """Return the columns of a sub-tile: of a part of C."""
+    """Return the columns of a sub-tile: of a part of C, or of sums that are promoted."""
     assert plan.epilogue.part is not None
-    return plan.epilogue.part[1]
+    return plan.mma.accumulator.columns_of_load(plan.epilogue.part[1])
 
 
 def _opcode(plan: GemmPlan) -> str:
@@ -224,5 +223,4 @@ def _opcode(plan: GemmPlan) -> str:
 def _values(plan: GemmPlan) -> int:
     """Return the sums of a sub-tile that each thread of a group has."""
     assert plan.epilogue.part is not None
-    rows, columns = plan.epilogue.part
-    return rows * columns // plan.mma.accumulator.group_threads
+    return plan.epilogue.part[0] * _width(plan) // plan.mma.accumulator.group_threads
