@@ -31,6 +31,7 @@ from cutegen.ptx.text.undefined import Suspects, suspect_reads
 from cutegen.ptx.watch.async_registers import register_list
 from cutegen.ptx.watch.shadow import MAX_SITES
 from cutegen.ptx.watch.sites import SiteTable
+from cutegen.ptx.watch.violations import ViolationKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,9 +328,12 @@ def _with_filled_registers(
     operands = instruction.operands[1:] if written else instruction.operands
     used = {register.row for register in flow.registers_of_operands(operands) if register.file_bits == 32} & filled
     reads, writes = np.array(sorted(used), np.intp), np.array(sorted(changed), np.intp)
-    moves = _move_of(instruction) is not None
+    moves, site = _move_of(instruction) is not None, context.site
 
     def run(warp: Warp) -> None:
+        if not moves and (load := warp.loads.awaited(reads)) is not None:
+            message = f"no tcgen05.wait::ld after {warp.cta.describe(load)}, of which this instruction uses a register"
+            warp.cta.fault(ViolationKind.CONVENTION, site, int(warp.threads()[0]), message)
         tick = warp.loads.touch(reads, writes, moves=moves)
         if tick is not None:
             warp.cta.cluster.tensor.order.use(warp, tick)

@@ -93,6 +93,13 @@ def order() -> Iterator[Wrong]:
     )
     yield wrong("no fence after the wait", K.CONVENTION, "fence::after_thread_sync", (FENCE_AFTER, "// store"))
     yield wrong("no wait for loads whose registers are used", K.CONVENTION, "no tcgen05.wait::ld", (WAIT_LD, ""))
+    yield wrong(
+        "a wait for loads behind the use of their registers",
+        K.CONVENTION,
+        "of which this instruction uses a register",
+        (WAIT_LD, ""),
+        (FENCE_BEFORE, f"    {WAIT_LD}\n{FENCE_BEFORE}"),
+    )
     unused = "st.global.b32 [%rd7+128], %d0;"
     yield wrong(
         "no wait for a load of which one register is not used",

@@ -1,5 +1,6 @@
-"""Mutants of family sm100's kernels that nothing shows, and why: what stands there is the same for every launch, or for
-those that are tried.
+"""Mutants of family sm100's kernels that nothing shows, and why.
+
+What stands in their place is the same for every launch, or has no effect, or differs where no small problem comes.
 """
 
 from __future__ import annotations
@@ -9,80 +10,113 @@ from dataclasses import dataclass
 
 from tests.run.ptx_mutants import Mutant
 
-LINES_NEAR = 12
+LABEL = re.compile(r"^\$\w+:", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Survivors:
-    """Mutants of some `kinds` whose line begins with `before`, `near` other lines, and why they may survive.
+    """Mutants of some `kinds`, on a line that begins with `before` of a block with `beside`, and why they may survive.
 
-    `before` and `near` are patterns; `near` is looked for in the lines around.
+    Both are patterns. A block is what stands from one label to the next.
     """
 
     kinds: tuple[str, ...]
     before: str
     why: str
-    near: str = ""
+    beside: str = ""
 
 
 _BEFORE, _AFTER = "tcgen05.fence::before_thread_sync", "tcgen05.fence::after_thread_sync"
 _FENCES = (f"{_BEFORE} dropped", f"{_AFTER} dropped", "fence on the wrong side")
+_LOGIC = ("and for or", "one of two conditions")
+_NUMBERS = ("number in a comparison", "comparison off by one", "number", "number halved")
+_CHOICES = (*_NUMBERS, "selection exchanged", "sign of a term", "branch always taken", "branch never taken")
 
 EXPLAINED: tuple[Survivors, ...] = (
     Survivors(
         _FENCES,
-        "tcgen05.fence::(before|after)",
+        "tcgen05.fence",
         "at the begin nothing asynchronous has been issued, and what comes next is behind a fence of its own",
-        near=r"tcgen05\.alloc",
+        r"bar\.sync\s+0;",
     ),
     Survivors(
         _FENCES,
-        "tcgen05.fence::(before|after)",
-        "at the end: tcgen05.dealloc is no asynchronous operation, and the loads before it are complete and ordered",
-        near=r"tcgen05\.dealloc",
+        "tcgen05.fence",
+        "at the end tcgen05.dealloc is no asynchronous operation, and the loads before it are complete and ordered",
+        r"tcgen05\.dealloc",
     ),
     Survivors(
         _FENCES,
-        "tcgen05.fence::after",
-        "one fence behind the waits for an empty buffer and for a full stage is enough: it orders tensor memory, and a "
-        "stage is shared memory, which its barrier orders",
-        near=r"(?s)try_wait.*tcgen05\.fence::after.*(shl\.b32|elect\.sync)",
+        _AFTER,
+        "the fence behind the next wait, for a full stage, comes before every multiplication too",
+        r"(?s)\A(?!.*tcgen05\.(ld|mma|dealloc)).*try_wait",
     ),
     Survivors(
-        ("tcgen05.relinquish_alloc_permit dropped",),
-        "",
-        "one CTA is on an SM: no other waits to allocate",
+        _FENCES,
+        _AFTER,
+        "the wait is for bytes in shared memory, which its barrier orders; a fence orders tensor memory, and the one "
+        "behind the wait for an empty buffer does",
+        r"tcgen05\.mma",
     ),
+    Survivors(("tcgen05.relinquish_alloc_permit dropped",), "", "one CTA is on an SM: no other waits to allocate"),
     Survivors(
         ("cluster's arrival that releases nothing",),
         "",
-        "at the begin fence.mbarrier_init.release.cluster releases what the barriers need",
-        near=r"fence\.mbarrier_init",
+        "fence.mbarrier_init.release.cluster releases what the others need: the barriers",
+        r"(?s)fence\.mbarrier_init|\A(?!.*dealloc)",
     ),
     Survivors(
-        ("number in a comparison", "comparison off by one", "number"),
-        r"setp\.gt\.s32 %p\d+, %r\d+, -1;",
-        "an extent is at least 0, and no problem has none of it",
+        ("sums always added to",),
+        "",
+        "the predicate of every k-block but the first is the number 1",
+        r"tcgen05\.mma",
     ),
     Survivors(
-        ("and for or", "one of two conditions"),
-        r"(and|or)\.pred %p\d+, %p\d+, %p\d+;",
-        "a short cut of the order of tiles: with one row or one column of tiles the long way has the same result",
-        near=r"setp\.lt\.s32 %p\d+, %r\d+, 2;",
+        ("leading stride of a descriptor",),
+        "",
+        "not read: a swizzled row of K holds all chunks of an instruction, and a row of factors is one chunk",
     ),
     Survivors(
-        ("and for or", "one of two conditions"),
-        r"(and|or)\.pred %p\d+, %p\d+, %p\d+;",
-        "rounds a quotient up for extents of either sign, and they are at least 0",
-        near=r"setp\.gt\.s32 %p\d+, %r\d+, -1;",
+        ("base offset of a descriptor",), "or.b64 .*, 70403103981568;", "it shifts a swizzle, and factors have none"
+    ),
+    Survivors(("another parameter",), "cvta.param", "a prefetch of a tensor map changes no value", "prefetch"),
+    Survivors(
+        ("number", "number halved"), r"mov\.b64 %rd\d+, 0;", "a cache policy changes no value", r"L2::cache_hint"
+    ),
+    Survivors(_LOGIC, "", "a short cut of the order of tiles: the long way gives the same", r"setp\.lt\.s32 .*, 2;"),
+    Survivors(
+        _LOGIC,
+        "",
+        "a quotient is rounded up for numbers of either sign, and no extent is negative",
+        r"setp\.(gt\.s32 .*, -1|lt\.s32 .*, 0);",
+    ),
+    Survivors(
+        ("number in a comparison", "comparison off by one"),
+        r"setp\.(gt\.s32 .*, -1|lt\.s32 .*, 0);",
+        "a quotient is rounded up for numbers of either sign, and no extent is negative",
+    ),
+    Survivors(
+        _CHOICES,
+        "",
+        "a quotient of numbers from 2^21 on, in two steps: no small problem has so many tiles",
+        "0f3F7FFFF8",
     ),
 )
 
 
 def reason(text: str, mutant: Mutant) -> str | None:
     """Why a mutant of a kernel's text may survive, or None if it is not known to."""
-    around = "\n".join(text.split("\n")[max(0, mutant.line - LINES_NEAR) : mutant.line + LINES_NEAR])
+    block = block_of(text, mutant.line)
     for row in EXPLAINED:
-        if mutant.kind in row.kinds and re.match(row.before, mutant.before) and re.search(row.near, around):
+        if mutant.kind in row.kinds and re.match(row.before, mutant.before) and re.search(row.beside, block):
             return row.why
     return None
+
+
+def block_of(text: str, line: int) -> str:
+    """The lines from one label to the next that have `line`, from 1."""
+    lines = text.split("\n")
+    before = sum(len(each) + 1 for each in lines[: line - 1])
+    begin = max((found.start() for found in LABEL.finditer(text, 0, before + 1)), default=0)
+    after = LABEL.search(text, before + 1)
+    return text[begin : after.start() if after else len(text)]

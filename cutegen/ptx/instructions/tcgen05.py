@@ -264,7 +264,7 @@ def _lower_load(context: Lowering, instruction: Instruction) -> Step:
                 return values
             return values & 0xFFFF | memory.words[regions[1].index] << 16
 
-        warp.loads.issue(rows, read, access.tick, at_once=warp.cta.schedule.lands_at_once())
+        warp.loads.issue(rows, read, access.tick, site, at_once=warp.cta.schedule.lands_at_once())
 
     return step
 

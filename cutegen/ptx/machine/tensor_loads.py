@@ -1,9 +1,9 @@
 """Loads of a warp from tensor memory, and its stores, that are in flight; which registers of a load have been used.
 
 Source: PTX ISA, `tcgen05.ld`, `tcgen05.st`, `tcgen05.wait`. A load is complete after a `tcgen05.wait::ld`. Hardware
-also completes it before an instruction that uses one of its registers, and production kernels rely on this: a load of
-which every register has been used is over (a convention). A `mov` is no use: ptxas removes it, so its result stands for
-the register.
+also completes it before an instruction that uses one of its registers, and production kernels rely on this: such a use
+is a convention, and a load of which every register has been used is over. A `mov` is no use: ptxas removes it, so its
+result stands for the register.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ class _Load:
     read: Callable[[], Words] | None
     unused: npt.NDArray[np.bool_]
     tick: int
+    site: int
 
 
 class TensorLoads:
@@ -41,14 +42,14 @@ class TensorLoads:
         self._loads: dict[int, _Load] = {}
         self._issued = 0
 
-    def issue(self, rows: Rows, read: Callable[[], Words], tick: int, *, at_once: bool) -> None:
+    def issue(self, rows: Rows, read: Callable[[], Words], tick: int, site: int, *, at_once: bool) -> None:
         """A load to `rows` is issued; with `at_once` the registers have their values now, else when they are used."""
         for row, number in zip(rows.tolist(), self._number[rows].tolist(), strict=True):
             if number:
                 self._loads[number].unused[self._element[row]] = False
         self._file[rows] = read() if at_once else _POISON
         self._issued += 1
-        load = _Load(rows, None if at_once else read, np.ones(len(rows), bool), tick)
+        load = _Load(rows, None if at_once else read, np.ones(len(rows), bool), tick, site)
         self._loads[self._issued] = load
         self._number[rows], self._element[rows] = self._issued, np.arange(len(rows))
 
@@ -58,6 +59,13 @@ class TensorLoads:
             self._deliver(number)
         self._loads.clear()
         self._number[:] = 0
+
+    def awaited(self, read: Rows) -> int | None:
+        """Return the instruction of a load whose registers are read and that no wait has completed, if there is one."""
+        if not self._loads:
+            return None
+        numbers = self._number[read]
+        return self._loads[int(numbers[numbers > 0][0])].site if numbers.any() else None
 
     def touch(self, read: Rows, written: Rows, *, moves: bool) -> int | None:
         """An instruction is about to use registers; returns the tick up to which all loads are used, if that is news.
