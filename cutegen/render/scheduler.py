@@ -161,9 +161,18 @@ def persistent_holes(plan: GemmPlan) -> dict[str, str]:
         if plan.scheduler.source.takes_over
         else "fills the GPU with one CTA per SM, or fewer for few tiles",
         "tiles_of_producer": _head(plan, "first_tile", step),
+        "past_k": str(_past_k(plan)),
         "grid_y": "1" if plan.split_k is None else "SPLIT_K",
         "slices_of_tile": "" if plan.split_k is None else "SPLIT_K * ",
     }
+
+
+def _past_k(plan: GemmPlan) -> int:
+    """Return the first k-tile that has nothing of a K that is 0: no element of A and B, and no factor of a block.
+
+    The tensor map of an empty matrix has one element.
+    """
+    return max(1, *(x.block[1] // plan.cta_tile[2] for x in plan.operands))
 
 
 def each_tile(plan: GemmPlan, tile: str = "tile") -> dict[str, str]:

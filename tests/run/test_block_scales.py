@@ -310,6 +310,16 @@ def test_a_block_of_two_k_tiles_that_is_scaled_otherwise_is_noticed(right: str, 
 
 @pytest.mark.dsl
 @pytest.mark.slow
+@pytest.mark.parametrize("aligns", [(None, None), ANY], ids=["boxes", "lanes"])
+@pytest.mark.parametrize("k", [64, 128])
+def test_an_empty_k_reads_no_factor(k: int, aligns: tuple[int | None, int | None], kernels: Cache) -> None:
+    """An empty matrix has a map of one element, which a k-tile that is a part of a block must not take for its own."""
+    planned, kernel = made(Setting((ROWS, ROWS), (64, 64, k), majors=("m", "k"), aligns=aligns), kernels)
+    assert failure(planned, kernel, 40, 24, 0) == ""
+
+
+@pytest.mark.dsl
+@pytest.mark.slow
 def test_factors_of_a_and_of_b_exchanged_are_noticed(kernels: Cache) -> None:
     edit = replaced("read_factors(sScaleB, places_b, 0, stage)", "read_factors(sScaleA, places_b, 0, stage)")
     planned, kernel = made(Setting((ROWS, ROWS)), kernels, edit)
