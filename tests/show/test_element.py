@@ -10,7 +10,7 @@ from cutegen.errors import RequestError
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.geometry import vectors
 from cutegen.plan.values.copies import VectorCopy
-from cutegen.show.follow import Element, OperandElementPath, ResultElementPath, follow
+from cutegen.show.follow import Element, OperandElementPath, ResultElementPath, ResultFactorPath, follow
 from cutegen.show.follow.locations import VectorStep
 from cutegen.show.parts import element
 from cutegen.spec import Epilogue, GemmSpec, Operand, Problem, Quantized, Schedule, Tile
@@ -95,6 +95,17 @@ def test_a_quantized_element_leads_to_its_factor(swapped: bool) -> None:
     factor = way.factor
     assert factor is not None
     assert (factor.coordinate, factor.columns, factor.offset_elems) == ((69, 1), range(128, 200), 72 + 69)
+    of_factor = follow(planned, Element("scale_c", (69, 1)), problem)
+    assert isinstance(of_factor, ResultFactorPath)
+    assert (of_factor.factor, of_factor.target.byte) == (factor, 4 * factor.offset_elems)
+    assert tuple(each.thread for each in of_factor.meets) == factor.threads
+    assert sum(len(each.values) for each in of_factor.meets) == 128
+    assert all(way.held.value in each.values for each in of_factor.meets if each.thread == way.held.thread)
+    said = " ".join("\n".join(element.view(planned, of_factor.element, problem).lines).split())
+    assert "divides row 69, columns 128 to 199 of C largest of the values of threads" in said
+    assert f"stored by thread {factor.stored_by} " in said
+    with pytest.raises(RequestError, match="found n 2; expected 0 to 1, because scale_c has 2 along n"):
+        follow(planned, Element("scale_c", (69, 2)), problem)
     if swapped:  # a row of C is a column of the tile, 69 % 16 = 5: in one of four lanes, of all warps
         assert factor.threads == tuple(range(2, 256, 4))
         assert np.diff(factor.shared).tolist() == [16 * 4] * 7
@@ -172,6 +183,8 @@ def test_a_factor_of_pairs_scales_the_sums_of_a_member(block: int, member: str, 
 
 
 def test_an_operand_that_the_kernel_does_not_have_is_named() -> None:
+    with pytest.raises(RequestError, match="found scale_c; expected one of a, b, c: the spec does not quantize C"):
+        follow(plan_of("sm90_hgemm_tn"), Element.parse("scale_c,0,0"), ProblemShape(128, 128, 128))
     with pytest.raises(RequestError, match="found scale_a; expected one of a, b, c: the spec has no factors of blocks"):
         follow(plan_of("sm90_hgemm_tn"), Element.parse("scale_a,0,0"), ProblemShape(128, 128, 128))
 

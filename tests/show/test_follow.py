@@ -225,6 +225,7 @@ def test_marked_elements_are_where_the_way_says(name: str, kernel_of: Any, monke
             else:
                 assert_factor(way, seen)
         elif is_known(name):
+            assert isinstance(way, ResultElementPath)
             assert_result(plan, way, seen)
 
 

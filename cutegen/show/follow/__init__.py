@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from cutegen.show.follow.element_path import Follower, follow
-from cutegen.show.follow.locations import Element, OperandElementPath, ResultElementPath
+from cutegen.show.follow.locations import Element, ElementPath, OperandElementPath, ResultElementPath, ResultFactorPath
 from cutegen.show.follow.operands import OperandFollower
 from cutegen.show.follow.results import ResultFollower
 
 __all__ = [
     "Element",
+    "ElementPath",
     "Follower",
     "OperandElementPath",
     "OperandFollower",
     "ResultElementPath",
+    "ResultFactorPath",
     "ResultFollower",
     "follow",
 ]

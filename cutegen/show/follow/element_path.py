@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cutegen.algebra import OperandName, offsets
-from cutegen.contract.launch import FACTORS, OPERANDS
+from cutegen.contract.launch import FACTORS, OPERANDS, RESULT, RESULT_FACTORS
 from cutegen.contract.pairs import Pairs
 from cutegen.contract.problem import ProblemShape
 from cutegen.contract.quantized import QUANTIZED_BLOCK, leading_stride_of_factors
@@ -44,7 +44,12 @@ class Follower:
 
     def path_of(self, element: locations.Element) -> locations.ElementPath:
         """Return the path of `element`. Raises RequestError if the problem has no such element."""
-        return self._of_result(element) if element.operand == "c" else self._of_operand(element)
+        match element.operand:
+            case "c":
+                return self._of_result(element)
+            case "scale_c":
+                return self._of_result_factor(element)
+        return self._of_operand(element)
 
     def _of_operand(self, element: locations.Element) -> locations.OperandElementPath:
         plan, follower = self.plan, self._follower(element)
@@ -115,10 +120,16 @@ class Follower:
         name = _EXCHANGED[element.operand] if self.plan.swapped else element.operand
         if name not in self.operands:
             raise RequestError(
-                f"--element: found {element.operand}; expected one of {', '.join((*self.operands, 'c'))}: the spec has "
+                f"--element: found {element.operand}; expected one of {', '.join(self._names)}: the spec has "
                 "no factors of blocks"
             )
         return self.operands[name]
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        """Names of the matrices that the kernel has, whose elements can be followed."""
+        quantized = self.plan.epilogue.fusion.quantization is not None
+        return (*self.operands, RESULT, *((RESULT_FACTORS,) if quantized else ()))
 
     def _window(self, element: locations.Element, x: OperandPath, pairs: Pairs | None) -> Window:
         """Return the tile that has the element: the first one, if a factor is of several."""
@@ -183,14 +194,27 @@ class Follower:
         first = window.tile[0] * extent - before
         return range(max(before, scales.rows.start - first), min(before + extent, scales.rows.stop - first))
 
+    @property
+    def _result_extents(self) -> tuple[int, int]:
+        """Rows and columns of C."""
+        return self.problem.m, self.problem.n // self.plan.epilogue.fusion.members
+
+    @property
+    def _result_tile(self) -> tuple[int, int]:
+        """Rows and columns of a call's C in a CTA's tile."""
+        m, n, _ = self.plan.cta_tile
+        tile = self.plan.epilogue.fusion.tile_of_c((m, n))
+        return tile[::-1] if self.plan.swapped else tile
+
+    @property
+    def _result_read_as(self) -> str:
+        return "c, transposed" if self.plan.swapped else "c"
+
     def _of_result(self, element: locations.Element) -> locations.ResultElementPath:
-        c, (m, n, _), swapped = self.plan.epilogue, self.plan.cta_tile, self.plan.swapped
-        tile, major = c.fusion.tile_of_c((m, n)), c.major
-        if swapped:
-            tile, major = tile[::-1], "mn"[major == "m"]
-        extents = (self.problem.m, self.problem.n // c.fusion.members)
+        c, swapped, extents = self.plan.epilogue, self.plan.swapped, self._result_extents
+        major = "mn"[c.major == "m"] if swapped else c.major
         element.check(extents)
-        window = tiled(element.coordinate, tile)
+        window = tiled(element.coordinate, self._result_tile)
         target = locations.GlobalLocation.of(
             element, extents, window, major=major, align_bytes=c.align_bytes, element_bytes=c.dtype.bytes
         )
@@ -201,7 +225,7 @@ class Follower:
         return locations.ResultElementPath(
             element=element,
             dtype=c.dtype.name,
-            read_as="c, transposed" if swapped else "c",
+            read_as=self._result_read_as,
             held=self.result.held(within),
             sums=self.result.sums(*(range(at, at + 1) for at in within)) if self.plan.tensor_memory else None,
             members=self.result.members(within),
@@ -212,6 +236,41 @@ class Follower:
             factor=self._factor(element, within, extents),
         )
 
+    def _of_result_factor(self, element: locations.Element) -> locations.ResultFactorPath:
+        """Return the path of a factor of a quantized C, through the first value of its block."""
+        wide, tile, (rows, columns) = QUANTIZED_BLOCK[1], self._result_tile, self._result_extents
+        if (quantization := self.plan.epilogue.fusion.quantization) is None:
+            raise RequestError(
+                f"--element: found {element.operand}; expected one of {', '.join(self._names)}: the spec does not "
+                "quantize C"
+            )
+        blocks = (rows, -(-columns // wide))
+        element.check(blocks)
+        row, block = element.coordinate
+        first = locations.Element(RESULT, (row, block * wide))
+        within = tiled(first.coordinate, tile).within
+        if self.plan.swapped:
+            within = within[::-1]
+        factor, size = self._factor(first, within, (rows, columns)), quantization.factors.dtype.bytes
+        assert factor is not None
+        return locations.ResultFactorPath(
+            element=element,
+            dtype=quantization.factors.dtype.name,
+            read_as=self._result_read_as,
+            first=within,
+            meets=self.result.block(within),
+            factor=factor,
+            target=locations.GlobalLocation.of(
+                element,
+                blocks,
+                tiled(element.coordinate, (tile[0], tile[1] // wide)),
+                major="m",
+                align_bytes=leading_stride_of_factors(1) * size,
+                element_bytes=size,
+            ),
+            slices=self.plan.slices,
+        )
+
     def _factor(
         self, element: locations.Element, within: tuple[int, int], extents: tuple[int, int]
     ) -> locations.FactorOfResult | None:
@@ -220,7 +279,7 @@ class Follower:
             return None
         (row, column), wide = element.coordinate, QUANTIZED_BLOCK[1]
         block = column // wide
-        threads = self.result.threads_of_block(within)
+        threads = tuple(each.thread for each in self.result.block(within))
         return locations.FactorOfResult(
             coordinate=(row, block),
             columns=range(block * wide, min((block + 1) * wide, extents[1])),

@@ -8,14 +8,13 @@ from typing import TypeAlias
 
 from cutegen.algebra import LayoutExpr, Swizzle, inner_layout, modes
 from cutegen.algebra.layout import ComposedLayout
-from cutegen.contract.launch import OPERANDS
 from cutegen.errors import RequestError
 from cutegen.hardware.units import BANK_BYTES, BANKS, SECTOR_BYTES, WARP
 from cutegen.show.follow.window import Window
 from cutegen.spec import MODES
 from cutegen.support.words import naturals, round_up
 
-ELEMENT_MODES = {**MODES, **{f"scale_{name}": MODES[name] for name in OPERANDS}}
+ELEMENT_MODES = {**MODES, **{f"scale_{name}": MODES[name] for name in MODES}}
 """The modes of each operand whose elements can be followed."""
 
 
@@ -23,7 +22,7 @@ ELEMENT_MODES = {**MODES, **{f"scale_{name}": MODES[name] for name in OPERANDS}}
 class Element:
     """An element of a complete matrix: `operand` is its role, coordinates are (m, k), (n, k) or (m, n).
 
-    Those of a factor, of "scale_a" or "scale_b", count blocks. With groups the matrices are those of one group.
+    Those of a factor, of "scale_a", "scale_b" or "scale_c", count blocks. With groups the matrices are one group's.
     """
 
     operand: str
@@ -41,7 +40,7 @@ class Element:
         if operand not in ELEMENT_MODES or len(coordinate) != 2:
             expected = (
                 "a, b or c and its two coordinates, as in a,12,40: a(m, k), b(n, k), c(m, n); "
-                "scale_a and scale_b are the factors of blocks"
+                "scale_a, scale_b and scale_c are the factors of their blocks"
             )
             raise RequestError(f"--element: found {text!r}; expected {expected}")
         return cls(operand, (coordinate[0], coordinate[1]))
@@ -301,7 +300,7 @@ class DescriptorRead:
 
 @dataclass(frozen=True, slots=True)
 class AccumulatorHits:
-    """The values of a thread's tCrC that products of the element are added to."""
+    """The values of a thread's tCrC that products of the element are added to, or that a factor of C divides."""
 
     thread: int
     values: tuple[int, ...]
@@ -427,4 +426,21 @@ class ResultElementPath:
     factor: FactorOfResult | None = None
 
 
-ElementPath: TypeAlias = OperandElementPath | ResultElementPath
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultFactorPath:
+    """A factor of a quantized C, from the accumulators of its block, `meets`, to global memory.
+
+    Its tile is that of C, in blocks; `first` is the first value of its block in the kernel's tile.
+    """
+
+    element: Element
+    dtype: str
+    read_as: str
+    first: tuple[int, int]
+    meets: tuple[AccumulatorHits, ...]
+    factor: FactorOfResult
+    target: GlobalLocation
+    slices: int
+
+
+ElementPath: TypeAlias = OperandElementPath | ResultElementPath | ResultFactorPath

@@ -20,7 +20,15 @@ from cutegen.plan.geometry import Coordinates, place_of_value
 from cutegen.plan.kernel.memory import LARGEST
 from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
 from cutegen.plan.values.epilogue import EpilogueParts
-from cutegen.show.follow.locations import CopyStep, Held, SharedLocation, StagedResult, SumsLocation, VectorStep
+from cutegen.show.follow.locations import (
+    AccumulatorHits,
+    CopyStep,
+    Held,
+    SharedLocation,
+    StagedResult,
+    SumsLocation,
+    VectorStep,
+)
 from cutegen.show.follow.operands import held_value
 from cutegen.show.follow.vectors import Move, Surroundings, VectorMoves, box_step
 
@@ -76,15 +84,19 @@ class ResultFollower:
             return StagedResult(instruction="st.shared", part=part, parts=parts.count, place=place)
         return self._by_stmatrix(parts.stmatrix, parts, part, at, place)
 
-    def threads_of_block(self, within: tuple[int, int]) -> tuple[int, ...]:
-        """Return the threads that hold values of the element's block of a quantized C, in order; none without."""
+    def block(self, within: tuple[int, int]) -> tuple[AccumulatorHits, ...]:
+        """Return the accumulators of the element's block of a quantized C, by thread, in order; none without."""
         if (quantization := self.c.fusion.quantization) is None:
             return ()
         rows, columns = (
             range(at // extent * extent, at // extent * extent + extent)
             for at, extent in zip(within, quantization.block, strict=True)
         )
-        return tuple(sorted({self.held(place).thread for place in product(rows, columns)}))
+        found: dict[int, list[int]] = {}
+        for place in product(rows, columns):
+            for held in self._of_sums(place):
+                found.setdefault(held.thread, []).append(held.value)
+        return tuple(AccumulatorHits(thread, tuple(sorted(values))) for thread, values in sorted(found.items()))
 
     def largest(self, within: tuple[int, int]) -> tuple[int, ...]:
         """Return the bytes of shared memory where the warps of the element's block meet, in the CTA's first tile."""

@@ -17,7 +17,7 @@ from cutegen.algebra import LayoutExpr
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import DType
 from cutegen.plan import GemmPlan
-from cutegen.show.follow import Element, Follower, OperandElementPath, ResultElementPath
+from cutegen.show.follow import Element, ElementPath, Follower, OperandElementPath, ResultFactorPath
 from cutegen.show.parts import PAGES, layout
 from cutegen.show.parts import matrix as matrix_part
 
@@ -126,10 +126,12 @@ def _leading(follower: Follower) -> dict[str, int]:
     return {name: place.leading_elems for name, place in places.items()}
 
 
-def _within(way: OperandElementPath | ResultElementPath) -> list[str | int]:
-    """Return operand, coordinates in its tile, and stage, as the page has them."""
+def _within(way: ElementPath) -> list[str | int]:
+    """Return operand, coordinates in its tile, and stage, as the page has them: of a factor of C, its first value."""
     if isinstance(way, OperandElementPath):
         return [way.read_as, *way.source.within, way.shared.stage]
+    if isinstance(way, ResultFactorPath):
+        return ["c", *way.first, 0]
     within = way.target.within if way.read_as == "c" else way.target.within[::-1]
     return ["c", *within, 0]
 

@@ -25,16 +25,18 @@ def view(plan: GemmPlan, element: Element, problem: ProblemShape, *, everything:
     size = extents((problem.m, problem.n, problem.k))
     title = f"{element} of {plan.spec.name or 'unnamed spec'} for {plan.target.name}, problem {size}"
     group = _group(plan, element)
-    blocks = (
-        _result(way, title, group, in_parts=plan.epilogue.part is not None)
-        if isinstance(way, locations.ResultElementPath)
-        else _operand(way, title, group, everything=everything)
-    )
+    match way:
+        case locations.ResultElementPath():
+            blocks = _result(way, title, group, in_parts=plan.epilogue.part is not None)
+        case locations.ResultFactorPath():
+            blocks = _result_factor(way, title, group)
+        case OperandElementPath():
+            blocks = _operand(way, title, group, everything=everything)
     head = {"spec": plan.spec.name, "target": plan.target.name, "problem": [problem.m, problem.n, problem.k]}
     return View(tuple(blocks), {**head, **table(way)})
 
 
-def table(way: OperandElementPath | locations.ResultElementPath) -> dict[str, Any]:
+def table(way: locations.ElementPath) -> dict[str, Any]:
     """Return a path as plain values, with derived values; `null` for a place that it does not have."""
     place = way.source if isinstance(way, OperandElementPath) else way.target
     found: dict[str, Any] = {
@@ -59,6 +61,8 @@ def table(way: OperandElementPath | locations.ResultElementPath) -> dict[str, An
             "scales": None if way.scales is None else {"rows": _ends(way.scales.rows), "k": _ends(way.scales.k)},
             "tensor_memory": None if way.tensor_memory is None else asdict(way.tensor_memory),
         }
+    if isinstance(way, locations.ResultFactorPath):
+        return found | {"meets": [asdict(meeting) for meeting in way.meets], "factor": _factor_table(way.factor)}
     staged = way.staged
     return found | {
         "held": _held_table(way.held),
@@ -66,8 +70,12 @@ def table(way: OperandElementPath | locations.ResultElementPath) -> dict[str, An
         "members": {name: _held_table(held) for name, held in way.members.items()},
         "staged": None if staged is None else {**asdict(staged), "place": _shared_table(staged.place)},
         "store": None if way.store is None else _copy_table(way.store),
-        "factor": None if way.factor is None else {**asdict(way.factor), "columns": _ends(way.factor.columns)},
+        "factor": None if way.factor is None else _factor_table(way.factor),
     }
+
+
+def _factor_table(factor: locations.FactorOfResult) -> dict[str, Any]:
+    return {**asdict(factor), "columns": _ends(factor.columns)}
 
 
 def _ends(numbers: range) -> list[int]:
@@ -145,12 +153,10 @@ def _result(
     for name, held in (way.members or {"accumulator": way.held}).items():
         place = f"({', '.join(map(str, held.place))}) of (MMA, MMA_M, MMA_N)"
         facts.append((name, f"{_thread(held.thread)}: value {held.value} of tCrC, {place}"))
-    if way.read_as != "c":
-        facts.append(("swapped", "the kernel swaps A and B: its rows are this matrix's columns"))
-    if way.slices > 1:
-        facts.append(("slices of K", f"each of {way.slices} CTAs holds a partial sum; the epilogue adds them"))
+    facts += _added(way)
     if way.factor is not None:
-        facts += _quantized(way.factor, way.element)
+        facts.append(("quantized", f"divided by the factor of {_of_block(way.factor)}"))
+        facts += _quantized(way.factor)
     if way.staged is not None:
         facts += _staged(way.staged, in_parts=in_parts)
     if way.store is not None:
@@ -163,14 +169,37 @@ def _result(
     yield section(title, facts)
 
 
-def _quantized(factor: locations.FactorOfResult, element: Element) -> Iterator[Fact]:
-    first, last = factor.columns[0], factor.columns[-1]
-    yield "quantized", f"divided by the factor of row {element.coordinate[0]}, columns {first} to {last} of C"
+def _result_factor(way: locations.ResultFactorPath, title: str, group: tuple[Fact, ...]) -> Iterator[list[str]]:
+    facts = [*group, *_added(way), ("divides", _of_block(way.factor)), *_largest(way.factor)]
+    facts.append(("stored by", _thread(way.factor.stored_by)))
+    tile, within = way.target.tile, way.target.within
+    facts.append(("CTA's tile", f"m {within[0]} of tile {tile[0]}, block {within[1]} of tile {tile[1]} along n"))
+    yield section(title, [*facts, *_global(way.target, way.dtype, way.element)])
+    yield _by_values("Accumulators of its block, by the threads that hold them: values of tCrC", way.meets)
+
+
+def _added(way: locations.ResultElementPath | locations.ResultFactorPath) -> Iterator[Fact]:
+    """Yield what a kernel does to C before its epilogue: it may be transposed there, and of several slices."""
+    if way.read_as != "c":
+        yield "swapped", "the kernel swaps A and B: its rows are this matrix's columns"
+    if way.slices > 1:
+        yield "slices of K", f"each of {way.slices} CTAs holds a partial sum; the epilogue adds them"
+
+
+def _of_block(factor: locations.FactorOfResult) -> str:
+    return f"row {factor.coordinate[0]}, columns {factor.columns[0]} to {factor.columns[-1]} of C"
+
+
+def _largest(factor: locations.FactorOfResult) -> Iterator[Fact]:
     yield "largest", f"of the values of threads {span(factor.threads)}, before any is rounded"
     if factor.shared:
         place, apart = factor.shared[0], factor.shared[1] - factor.shared[0]
         meet = f"{len(factor.shared)} warps meet in shared memory"
         yield "", f"{meet}: byte {place:,} of the CTA's, and every {apart:,} bytes from there"
+
+
+def _quantized(factor: locations.FactorOfResult) -> Iterator[Fact]:
+    yield from _largest(factor)
     (row, block), at = factor.coordinate, factor.offset_elems
     yield "factor", f"({row}, {block}) of C's factors, f32, stored by {_thread(factor.stored_by)}"
     yield "", f"byte {4 * at:,} from their first, if rows are contiguous and strides whole vectors, as calls make them"
@@ -281,18 +310,22 @@ def _read(read: locations.DescriptorRead, way: OperandElementPath) -> Iterator[F
 
 
 def _meetings(meets: Sequence[locations.AccumulatorHits], way: OperandElementPath) -> list[str]:
-    """Write threads that have the same values in one line."""
-    by_values: dict[tuple[int, ...], list[int]] = {}
-    for meeting in meets:
-        by_values.setdefault(meeting.values, []).append(meeting.thread)
     along, tile = "row" if way.read_as == "a" else "column", "C's tile" if way.pair is None else "the tile of sums"
     title = f"Accumulators of its products: {along} {way.line} of {tile}, values of tCrC"
     if way.scales is not None:
         by = "read it" if way.tensor_memory is None else "load them"
         title = f"Accumulators that it scales, by the threads that {by}: values of tCrC"
-    rows = [(span(threads), span(values)) for values, threads in by_values.items()]
-    lines = [title, *aligned(rows, header=("threads", "values"))]
+    lines = _by_values(title, meets)
     return lines if way.sums is None else [*lines, *aligned(list(_sums(way.sums)))]
+
+
+def _by_values(title: str, meets: Sequence[locations.AccumulatorHits]) -> list[str]:
+    """Write threads that have the same values in one line."""
+    by_values: dict[tuple[int, ...], list[int]] = {}
+    for meeting in meets:
+        by_values.setdefault(meeting.values, []).append(meeting.thread)
+    rows = [(span(threads), span(values)) for values, threads in by_values.items()]
+    return [title, *aligned(rows, header=("threads", "values"))]
 
 
 def _sums(place: locations.SumsLocation) -> Iterator[Fact]:
