@@ -54,6 +54,15 @@ def test_shapes_and_strides_of_any_kind() -> None:
 
 
 @pytest.mark.dsl
+def test_a_result_that_no_kernel_writes_in_place_arrives_in_out() -> None:
+    a, w, whole = half(20, 64), half(32, 64).T, np.full((20, 64), np.float16(7))
+    out = whole[:, ::2]
+    assert cutegen.matmul(a, w, out=out) is out
+    near(out, a, w)
+    assert (whole[:, 1::2] == 7).all(), "elements between those of the result"
+
+
+@pytest.mark.dsl
 def test_reversed_batches_are_copied() -> None:
     a, b, scale = half(2, 16, 64), half(2, 64, 32), np.float32(1.5) ** np.arange(32, dtype=np.float32).reshape(2, 16)
     scale = scale / scale.max()

@@ -77,6 +77,15 @@ def test_batches_of_several_dimensions_are_one_with_the_strides_of_their_matrice
     assert (found["out"].shape, found["out"].strides) == ((6, 8, 24), (192, 24, 1))
 
 
+def test_a_batch_of_one_is_read_again_for_each_of_the_others() -> None:
+    """Its own stride, to matrices that do not exist, does not count: it would fit those of the next dimension."""
+    found = ask(form((1, 2, 8, 16)), form((3, 2, 16, 24)))
+    assert set(found.copies) == {"a"}
+    copy = found.placements["a"].copy
+    assert copy is not None
+    assert (copy.seen, copy.shape) == ((1, 2, 8, 16), (3, 2, 8, 16))
+
+
 def test_what_no_kernel_reads_is_copied_and_said() -> None:
     every_other = ask(form((64, 64), (256, 2)), form((64, 64)))
     assert set(every_other.copies) == {"a"}

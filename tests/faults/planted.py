@@ -1,4 +1,5 @@
-"""Faults by name, each in one line of the rules, values, proofs, counts and templates, and the test that dies of it.
+"""Faults by name, each in a line or two, and the test that dies of it: rules, values, proofs, counts, templates,
+contract, calls, executor, command line.
 
 A fault is planted in a copy of the sources (`tests/faults/test_planted.py`), or by hand: replace `before` by `after` in
 `file`, and run `test`. Faults of generated PTX and of whole templates have tables of their own, beside the tests that
@@ -373,6 +374,264 @@ PLANTED = {
         "held = round_up(threads, WARP * target.warp_allocation_unit)",
         "held = threads",
         _TESTS + "test_occupancy.py::test_no_thread_has_more_registers_than_its_cta_can_have",
+    ),
+    # The launch contract.
+    "an end may come before the one before it": Fault(
+        "cutegen/contract/groups.py",
+        "end = min(max(number, begin), room)",
+        "end = min(number, room)",
+        "tests/contract/test_groups.py::test_any_ends_are_groups_within_the_room",
+    ),
+    "a host allows for one group's last tile": Fault(
+        "cutegen/contract/groups.py",
+        "(extent + groups * (tile - 1)) // tile",
+        "(extent + tile - 1) // tile",
+        "tests/contract/test_groups.py::test_no_sizes_have_more_tiles_than_the_host_assumes_and_some_have_as_many",
+    ),
+    "a bucket is smaller than its problem": Fault(
+        "cutegen/contract/buckets.py",
+        "return -(-extent // step) * step",
+        "return extent // step * step",
+        "tests/dispatch/test_providers.py::test_buckets_hold_what_they_stand_for_and_are_few",
+    ),
+    "a batch chooses a kernel that must not depend on it": Fault(
+        "cutegen/contract/buckets.py",
+        "(BATCH_INVARIANT_M, 1) if batch_invariant",
+        "(BATCH_INVARIANT_M, problem.batch) if batch_invariant",
+        "tests/dispatch/test_providers.py::test_rows_that_must_not_depend_on_their_number_have_one_slice_of_k_and_one_problem",
+    ),
+    "few CTAs are launched side by side": Fault(
+        "cutegen/contract/launch.py",
+        "if self.spread and 2 * clusters",
+        "if self.spread and 3 * clusters",
+        "tests/contract/test_launch.py::test_few_ctas_have_one_to_spare_each",
+    ),
+    "a workspace holds one slice of each tile": Fault(
+        "cutegen/contract/launch.py",
+        "tiles * self.split.slices * self.split.bytes_per_slice",
+        "tiles * self.split.bytes_per_slice",
+        "tests/contract/test_launch.py::test_a_cluster_may_hold_a_tiles_slices",
+    ),
+    "atomics add to what was there": Fault(
+        "cutegen/contract/launch.py",
+        "return self.split is not None and self.split.atomics",
+        "return False",
+        "tests/run/test_workspaces.py::test_a_launch_that_adds_is_given_zeros",
+    ),
+    # Calls of matmul: placement of tensors.
+    "strides that do not follow are one": Fault(
+        "cutegen/dispatch/placement.py",
+        "elif step != extent * stride:",
+        "elif step < extent * stride:",
+        "tests/dispatch/test_resolve.py::test_what_no_kernel_reads_is_copied_and_said",
+    ),
+    "an operand that is read once is not expanded": Fault(
+        "cutegen/dispatch/placement.py",
+        "0 if mine == 1 else step",
+        "step",
+        "tests/dispatch/test_resolve.py::test_a_batch_of_one_is_read_again_for_each_of_the_others",
+    ),
+    "a batch's stride need not be aligned": Fault(
+        "cutegen/dispatch/placement.py",
+        "bits |= form.strides[0] * element_bytes",
+        "pass",
+        "tests/dispatch/test_resolve.py::test_an_odd_stride_is_read_narrowly_or_padded_by_what_it_is_worth",
+    ),
+    "rows may overlap": Fault(
+        "cutegen/dispatch/placement.py",
+        "(rows <= 1 or row_stride >= columns)",
+        "(rows <= 1 or row_stride >= 1)",
+        "tests/dispatch/test_arrays.py::test_an_empty_result_is_written_nowhere",
+    ),
+    "batches that do not broadcast are expanded": Fault(
+        "cutegen/dispatch/shapes.py",
+        "if one != other and 1 not in (one, other):",
+        "if False:",
+        "tests/dispatch/test_resolve.py::test_wrong_calls_name_the_operand_and_a_way_out",
+    ),
+    "a copied result is not copied back": Fault(
+        "cutegen/dispatch/arrays.py",
+        "    if resolved.out_copied:\n        out[...]",
+        "    if False:\n        out[...]",
+        "tests/dispatch/test_arrays.py::test_a_result_that_no_kernel_writes_in_place_arrives_in_out",
+    ),
+    # Rules of operands and schedules, and what keys cost.
+    "stages begin within a row of banks": Fault(
+        "cutegen/plan/operands/stages.py",
+        "total += round_up(each * stages, BANK_ROW_BYTES)",
+        "total += each * stages",
+        "tests/plan/test_stages.py::test_a_tile_of_which_one_stage_does_not_fit_is_refused_first",
+    ),
+    "stages crowd out CTAs that registers allow": Fault(
+        "cutegen/plan/operands/stages.py",
+        "return min(ctas_by_registers, ctas_by_smem(target, totals[stages]))",
+        "return ctas_by_registers",
+        "tests/plan/test_stages.py::test_stages_leave_room_for_the_ctas_that_registers_allow",
+    ),
+    "more stages than copies in flight": Fault(
+        "cutegen/plan/operands/stages.py",
+        "most = most if asynchronous else DOUBLE_BUFFERED",
+        "most = most",
+        "tests/plan/test_stages.py::test_stages_are_filled_ahead_if_any_copy_is_asynchronous",
+    ),
+    "stages that do not fit may be given": Fault(
+        "cutegen/plan/operands/stages.py",
+        "given not in (None, *fitting):\n        raise too_much(spec, target, stage_bytes, given or least,",
+        "False:\n        raise too_much(spec, target, stage_bytes, given or least,",
+        "tests/plan/test_refusals.py::test_refused_at_its_key_with_the_arithmetic_and_a_way_out",
+    ),
+    "an ldmatrix may bring more than a thread wants": Fault(
+        "cutegen/plan/operands/s2r.py",
+        "return self.values % (self.per_matrix(atom) * atom.matrices) == 0",
+        "return True",
+        "tests/plan/test_loads.py::test_too_few_values_are_rejected_in_cutes_words",
+    ),
+    "bytes are transposed on every target": Fault(
+        "cutegen/plan/operands/s2r.py",
+        "return tuple(atom for atom in atoms if target.has(atom.needs))",
+        "return tuple(atoms)",
+        "tests/plan/test_loads.py::test_bytes_that_are_transposed_name_the_targets_that_can",
+    ),
+    "a plain load crosses the layout's runs": Fault(
+        "cutegen/plan/operands/s2r.py",
+        "self.bits * min(REGISTER_BITS // self.x.multiplied.bits, self.x.last_elems)",
+        "REGISTER_BITS",
+        "tests/plan/test_loads.py::test_bytes_that_are_transposed_name_the_targets_that_can",
+    ),
+    "phases that share are counted twice": Fault(
+        "cutegen/plan/operands/smem.py",
+        "int(merged_phases(placed, self.bytes) @ times) if self.shares else 0",
+        "0",
+        "tests/plan/test_simt.py::test_how_fma_loads_lie",
+    ),
+    "a swizzle may differ from stage to stage": Fault(
+        "cutegen/plan/operands/smem.py",
+        "return by_stages or bool(torn)",
+        "return bool(torn)",
+        "tests/plan/test_torn_layouts.py::test_stages_that_swizzle_what_threads_share_out_go_astray",
+    ),
+    "narrow grids go along their longer side": Fault(
+        "cutegen/plan/schedule/order.py",
+        'along = "m" if across["m"] < across["n"] else "n"',
+        'along = "n" if across["m"] < across["n"] else "m"',
+        "tests/plan/test_tile_orders.py::test_which_grids_have_other_orders",
+    ),
+    "a cache keeps what it read first": Fault(
+        "cutegen/plan/schedule/order.py",
+        "self._used[rows] = self._uses + np.arange(len(rows))",
+        "self._used[rows] = np.arange(len(rows))",
+        "tests/plan/test_slices_and_orders.py::test_orders_that_are_rejected_read_more",
+    ),
+    "a given key costs what its plan costs": Fault(
+        "cutegen/plan/costs.py",
+        "key=lambda cost: -cost.rank",
+        "key=lambda cost: cost.rank",
+        "tests/plan/test_costs.py::test_layouts_cost_wavefronts_and_are_ranked",
+    ),
+    # Layouts.
+    "repetitions follow the order backwards": Fault(
+        "cutegen/algebra/operations.py",
+        "for at in sorted(range(len(shape)), key=ranks.__getitem__):",
+        "for at in range(len(shape)):",
+        "tests/algebra/test_expressions_by_the_dsl.py::test_random_expressions_are_printed_as_the_dsl_prints_them",
+    ),
+    # The PTX executor: what it finds, and what it counts.
+    "an mbarrier completes before its bytes": Fault(
+        "cutegen/ptx/machine/mbarriers.py",
+        "if self.pending == 0 and self.transactions == 0:",
+        "if self.pending == 0:",
+        "tests/ptx/test_ptx_mbarrier.py::test_a_phase_needs_its_transactions_too",
+    ),
+    "a phase that nobody has seen may be arrived at": Fault(
+        "cutegen/ptx/machine/mbarriers.py",
+        "if is_early or ordering.is_news(warp, barrier.released, thread, own_agent):",
+        "if is_early:",
+        "tests/ptx/test_ptx_wrong_kernels.py::test_the_wrong_one_is_caught",
+    ),
+    "mbarriers need no barrier after their init": Fault(
+        "cutegen/ptx/machine/mbarriers.py",
+        "if not self._is_made_for(thread, barrier):",
+        "if False:",
+        "tests/ptx/test_ptx_mbarrier.py::test_misuse_is_found",
+    ),
+    "bulk copies need no fence of their mbarrier": Fault(
+        "cutegen/ptx/machine/mbarriers.py",
+        "if not barrier.is_fenced and not self._ordering",
+        "if False and not self._ordering",
+        "tests/ptx/test_ptx_async_copies.py::test_a_run_of_bytes_may_signal_an_mbarrier_whose_init_was_not_fenced",
+    ),
+    "a write does not race with reads": Fault(
+        "cutegen/ptx/watch/shadow.py",
+        "            for row in np.flatnonzero(reads.any(axis=(1, 2))).tolist():",
+        "            for row in ():",
+        "tests/ptx/test_ptx_violations.py::test_a_race_names_both_instructions_and_threads",
+    ),
+    "bytes of a copy from them may be written": Fault(
+        "cutegen/ptx/watch/shadow.py",
+        "def _check_lent(self, access: Access, stamps: Stamps) -> None:\n        if stamps.any():",
+        "def _check_lent(self, access: Access, stamps: Stamps) -> None:\n        if False:",
+        "tests/ptx/test_ptx_bulk.py::test_wrong_stores_are_found",
+    ),
+    "the async proxy sees ordinary writes": Fault(
+        "cutegen/ptx/watch/shadow.py",
+        "if agent.proxy is not Proxy.ASYNC:",
+        "if True:",
+        "tests/ptx/test_ptx_async_copies.py::test_the_wrong_ones_are_caught",
+    ),
+    "never written memory may be read": Fault(
+        "cutegen/ptx/watch/shadow.py",
+        "elif writes.min() == 0:",
+        "elif False:",
+        "tests/ptx/test_ptx_violations.py::test_shared_memory_starts_uninitialized",
+    ),
+    "lanes of one warp do not race": Fault(
+        "cutegen/ptx/watch/shadow.py",
+        "race = unordered & (owners != access.threads[:, None])",
+        "race = unordered & (owners // WARP_LANES != access.threads[:, None] // WARP_LANES)",
+        "tests/ptx/test_ptx_violations.py::test_lanes_of_a_warp_need_a_warp_barrier",
+    ),
+    "conflicts are counted for the whole warp": Fault(
+        "cutegen/ptx/watch/traffic.py",
+        "lanes_per_phase = BANK_ROW_BYTES // unit",
+        "lanes_per_phase = 32",
+        "tests/ptx/test_ptx_traffic.py::test_ldmatrix_is_served_in_phases_of_8_rows",
+    ),
+    "a sector has 64 bytes": Fault(
+        "cutegen/ptx/watch/traffic.py",
+        "SECTOR_BYTES = 32",
+        "SECTOR_BYTES = 64",
+        "tests/ptx/test_ptx_traffic.py::test_sectors_are_32_bytes",
+    ),
+    # The command line and expressions of specs.
+    "an interrupt does not say what was kept": Fault(
+        "cutegen/cli/main.py",
+        "if code == INTERRUPTED and words[0] in VERBS and VERBS[words[0]].kept:",
+        "if False:",
+        "tests/cli/test_manners.py::test_an_interrupt_says_what_was_kept",
+    ),
+    "an option may be given twice": Fault(
+        "cutegen/cli/parsing.py",
+        "if times > 1 and keeps_one(parameter):",
+        "if False:",
+        "tests/cli/test_options.py::test_every_option_with_one_value_is_refused_if_it_is_given_twice",
+    ),
+    "a defect hides its traceback": Fault(
+        "cutegen/cli/main.py",
+        "if verbose or code == DEFECT:",
+        "if verbose:",
+        "tests/cli/test_errors.py::test_a_defect_says_so_and_keeps_its_traceback",
+    ),
+    "a sum has two terms at most": Fault(
+        "cutegen/spec/expression.py",
+        'while self._next.text in ("+", "-"):',
+        'if self._next.text in ("+", "-"):',
+        "tests/spec/test_expression.py::test_what_is_read_means_what_python_means",
+    ),
+    "an expression may divide by zero": Fault(
+        "cutegen/spec/expression.py",
+        'if token.text == "/" and other == Number(0.0):',
+        "if False:",
+        "tests/spec/test_expression.py::test_hostile_texts_are_refused_with_a_caret_under_the_place",
     ),
     # Templates, in the text of the shipped kernels. Tables named above execute other faults.
     "a stage is released while wgmma reads it": Fault(

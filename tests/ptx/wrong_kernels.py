@@ -337,6 +337,13 @@ def barrier_mistakes() -> Iterator[Wrong]:
         change=("@%p0 mbarrier.arrive", "mbarrier.arrive"),
         says="has not seen the phase before",
     )
+    yield Wrong(
+        name="an arrival of another warp that has not waited",
+        kind=K.BARRIER,
+        right=arrive + "setp.eq.u32 %p2, %r0, 32; @%p2 mbarrier.arrive.shared.b64 _, [%r5];" + wait(1, name="AGAIN1"),
+        change=(wait(), ""),
+        says="has not seen the phase before",
+    )
     lane = (
         READY + "shl.b32 %r6, %r0, 2; add.s32 %r6, %r6, %r4; st.shared.u32 [%r6], %r0; bar.warp.sync -1;"
         "@%p0 mbarrier.arrive.shared.b64 _, [%r5]; setp.lt.u32 %p2, %r0, 32; @%p2 bra W;"
