@@ -12,7 +12,17 @@ import numpy as np
 
 from cutegen.errors import OperandError
 from cutegen.grouped_mm import grouped_mm
-from cutegen.scaled_mm import OF_BLOCKS, TENSOR, only, oriented, recipes
+from cutegen.scaled_mm import (
+    OF_BLOCKS,
+    TENSOR,
+    check_contraction,
+    first_name,
+    of_8_bits,
+    only,
+    oriented,
+    recipes,
+    swizzle_names,
+)
 
 
 def scaled_grouped_mm(
@@ -56,6 +66,11 @@ def scaled_grouped_mm(
     of a 3-dimensional operand, or for each part of K. Extents are rounded up, and K first may be padded to a multiple
     of 4. Rows need no padding, and M, N and K may be anything.
 
+    "BlockWise1x32" (mxf8, mxf4) and "BlockWise1x16" (nvf4, alone or in a list with "TensorWise") are those of
+    `scaled_mm`, for groups of rows or columns on the CPU. In "SWIZZLE_32_4_4" the factors of packed rows are those of
+    each group filled up to 128 rows, one group after another, as `cutegen.quantize(..., offs=)` makes them, and those
+    of a 3-dimensional operand are of each matrix. The second factor of nvf4 is one element, or (G,).
+
     The result is bf16, or `output_dtype`, or written to `out`. What no group has is 0, or left: `tail`, `quantize` and
     the other arguments are those of `grouped_mm`. `use_fast_accum` changes nothing: sums are always promoted to
     float32.
@@ -63,28 +78,36 @@ def scaled_grouped_mm(
     Raises OperandError for tensors that do not fit, RequestError for other arguments, CompileError if a kernel cannot
     be built.
     """
+    terms = {
+        "offs": offs,
+        "cu_seqlens": cu_seqlens,
+        "sizes": sizes,
+        "bias": bias,
+        "activation": activation,
+        "pairs": pairs,
+        "first": first,
+        "tail": tail,
+        "expected": expected,
+        "out": out,
+        "out_dtype": output_dtype,
+        "quantize": quantize,
+    }
+    if (of_a := of_8_bits(scale_recipe_a)) and (of_b := first_name(scale_recipe_b)):
+        from cutegen.torch_ops.micro_scales_of_groups import grouped_operands
+
+        check_contraction("scaled_grouped_mm", contraction_dim)
+        ends, swizzles = offs if cu_seqlens is None else cu_seqlens[1:], swizzle_names(swizzle_a, swizzle_b)
+        a, b = grouped_operands(mat_a, mat_b, only(scale_a), only(scale_b), (of_a, of_b), swizzles, ends)
+        if out is output_dtype is quantize is None:
+            terms["out_dtype"] = "bf16"
+        return grouped_mm(a, b, **terms)
     recipe_a, recipe_b = recipes(
         "scaled_grouped_mm", scale_recipe_a, scale_recipe_b, swizzle_a, swizzle_b, contraction_dim=contraction_dim
     )
     parts_of_k = mat_a.ndim == mat_b.ndim == 2
-    return grouped_mm(
-        mat_a,
-        mat_b,
-        scale_a=_oriented("scale_a", recipe_a, only(scale_a), mat_a, rows=0, parts_of_k=parts_of_k),
-        scale_b=_oriented("scale_b", recipe_b, only(scale_b), mat_b, rows=1, parts_of_k=parts_of_k),
-        offs=offs,
-        cu_seqlens=cu_seqlens,
-        sizes=sizes,
-        bias=bias,
-        activation=activation,
-        pairs=pairs,
-        first=first,
-        tail=tail,
-        expected=expected,
-        out=out,
-        out_dtype=output_dtype,
-        quantize=quantize,
-    )
+    factors_a = _oriented("scale_a", recipe_a, only(scale_a), mat_a, rows=0, parts_of_k=parts_of_k)
+    factors_b = _oriented("scale_b", recipe_b, only(scale_b), mat_b, rows=1, parts_of_k=parts_of_k)
+    return grouped_mm(mat_a, mat_b, scale_a=factors_a, scale_b=factors_b, **terms)
 
 
 def _oriented(name: str, recipe: str, scale: Any, operand: Any, *, rows: int, parts_of_k: bool) -> Any:

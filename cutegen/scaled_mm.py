@@ -66,11 +66,11 @@ def scaled_mm(
     be built.
     """
     terms = {"bias": bias, "activation": activation, "out": out, "out_dtype": output_dtype, "quantize": quantize}
-    if (of_a := _of_8_bits(scale_recipe_a)) and (of_b := _first_name(scale_recipe_b)):
+    if (of_a := of_8_bits(scale_recipe_a)) and (of_b := first_name(scale_recipe_b)):
         from cutegen.torch_ops.micro_scales import operands
 
-        _check_contraction("scaled_mm", contraction_dim)
-        swizzles = _first_name(swizzle_a) or _NO_SWIZZLE, _first_name(swizzle_b) or _NO_SWIZZLE
+        check_contraction("scaled_mm", contraction_dim)
+        swizzles = swizzle_names(swizzle_a, swizzle_b)
         a, b = operands(mat_a, mat_b, only(scale_a), only(scale_b), (of_a, of_b), swizzles)
         if out is None and output_dtype is None:
             terms["out_dtype"] = "bf16"
@@ -96,24 +96,30 @@ def recipes(
     for name, swizzle in (("swizzle_a", swizzle_a), ("swizzle_b", swizzle_b)):
         if (found := only(swizzle)) is not None and getattr(found, "name", found) != _NO_SWIZZLE:
             raise RequestError(f"{function}: {name}: found {found!r}; expected none: factors are read as they are")
-    _check_contraction(function, contraction_dim)
+    check_contraction(function, contraction_dim)
     return recipe_a, recipe_b
 
 
-def _check_contraction(function: str, contraction_dim: Sequence[int]) -> None:
+def check_contraction(function: str, contraction_dim: Sequence[int]) -> None:
+    """Raise RequestError for other modes than K to sum over."""
     if tuple(contraction_dim):
         raise RequestError(f"{function}: contraction_dim: found {contraction_dim!r}; expected (): K is summed")
 
 
-def _first_name(given: Any) -> str:
+def first_name(given: Any) -> str:
     """Return the name of a recipe or swizzle, or of the first of a list; "" for none."""
     first = given[0] if isinstance(given, list | tuple) and given else given
     return "" if first is None else str(getattr(first, "name", first))
 
 
-def _of_8_bits(recipe: Any) -> str:
+def swizzle_names(of_a: Any, of_b: Any) -> tuple[str, str]:
+    """Return the names of the layouts of both operands' factors, those of blocks if there are several."""
+    return first_name(of_a) or _NO_SWIZZLE, first_name(of_b) or _NO_SWIZZLE
+
+
+def of_8_bits(recipe: Any) -> str:
     """Return the name of a recipe with factors of 8 bits, "" for another."""
-    name = _first_name(recipe)
+    name = first_name(recipe)
     return name if name in OF_8_BITS else ""
 
 

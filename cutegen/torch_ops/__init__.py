@@ -17,6 +17,7 @@ model_calls.py   the calls in a run of a model that computes nothing, for `cuteg
 main_grad.py     a layer whose weight gradient is added to an f32 buffer
 float8.py        a layer in 8-bit floats with a backward pass; quantize.py: `cutegen.quantize`, with a factor per block
 micro_scales.py  factors of 8 bits for 16 or 32 values: quantization, the blocked layout, and what they stand for
+packed_rows.py   where the factors of packed rows are: micro_scales_of_groups.py reads them
 sharding.py      how DTensors are multiplied
 flops.py         what torch's FlopCounterMode counts
 switches.py      torch's settings: tf32

@@ -14,6 +14,8 @@ from torch import Tensor
 
 from cutegen.errors import OperandError, RequestError
 from cutegen.hardware.factor_atoms import ATOM_COLUMNS, ATOM_ROWS, COLUMN_ROWS, PER_WORD
+from cutegen.support.words import round_up
+from cutegen.torch_ops.packed_rows import PackedRows
 
 _E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 _TIES_DOWN, _TIES_UP = (0.25, 1.25, 2.5, 5.0), (0.75, 1.75, 3.5)
@@ -45,12 +47,12 @@ def powers_of_two(x: Tensor) -> Tensor:
 
 
 def quantized(
-    x: Tensor, block_k: int, kind: torch.dtype, floor: float
+    x: Tensor, block_k: int, kind: torch.dtype, floor: float, at: PackedRows | None = None
 ) -> tuple[Tensor, Tensor | tuple[Tensor, Tensor]]:
     """Return `x` (..., R, C), f32, as values and the factors of its blocks of `block_k`, 32 or 16, in torch's layout.
 
     Values are those of `kind`, or bytes of two e2m1. With blocks of 16 the factors are a pair: of blocks, and the f32
-    of the tensor.
+    of the tensor, or of each group of packed rows.
     """
     columns = x.shape[-1]
     padded = torch.nn.functional.pad(x, (0, -columns % block_k)).unflatten(-1, (-1, block_k))
@@ -61,13 +63,18 @@ def quantized(
         of_blocks = powers_of_two(largest.clamp(min=floor) / most)
         stored, of_tensor = of_blocks.to(torch.float8_e8m0fnu), None
     else:
-        of_tensor = largest.amax().clamp(min=floor) / (most * _LARGEST_E4M3)
+        of_all = largest.amax() if at is None else at.largest(largest)
+        of_tensor = of_all.clamp(min=floor) / (most * _LARGEST_E4M3)
+        of_rows = of_tensor if at is None else at.of_rows(of_tensor)
         least = torch.finfo(torch.float8_e4m3fn).tiny
-        stored = (largest / most / of_tensor).clamp(least, _LARGEST_E4M3).to(torch.float8_e4m3fn)
-        of_blocks = stored.float() * of_tensor
+        stored = (largest / most / of_rows).clamp(least, _LARGEST_E4M3).to(torch.float8_e4m3fn)
+        of_blocks = stored.float() * of_rows
     values = (padded / of_blocks[..., None]).flatten(-2)[..., :columns]
     found = _packed(values) if four_bits else values.clamp(-most, most).to(kind)
-    factors = blocked(stored)
+    if at is None:
+        factors = blocked(stored)
+    else:
+        factors = blocked(at.placed(stored)).reshape(at.room, round_up(stored.shape[1], PER_WORD))
     return found, factors if of_tensor is None else (factors, of_tensor)
 
 
@@ -143,22 +150,30 @@ def operands(
 
     Raises RequestError for recipes of two kinds, OperandError for tensors that are not on the CPU.
     """
-    if recipes[0] != recipes[1]:
-        found, expected = (
-            f"{recipes[1]} with {recipes[0]}",
-            f"{recipes[0]} for both operands: an instruction scales by both",
-        )
-        raise RequestError(f"scaled_mm: scale_recipe_b: found {found}; expected {expected}")
+    check_recipes("scaled_mm", recipes)
     for name, each in (("mat_a", mat_a), ("mat_b", mat_b)):
-        if not isinstance(each, Tensor) or each.dim() != 2:
-            found = f"shape {tuple(each.shape)}" if isinstance(each, Tensor) else f"a {type(each).__qualname__}"
-            raise OperandError(operand=name, found=found, expected="a matrix of torch, (M, K) or (K, N)")
-        if each.device.type != "cpu":
-            raise OperandError(
-                operand=name,
-                found=f"a tensor on {each.device} with {recipes[0]}",
-                expected="the CPU: only tcgen05.mma scales such blocks, and no kernel with it has run on hardware",
-                fix="torch.nn.functional.scaled_mm has kernels for sm_100",
-            )
+        check_on_cpu("scaled_mm", name, each, recipes[0], (2,), "a matrix of torch, (M, K) or (K, N)")
     a = dequantized("a", mat_a, scale_a, recipes[0], swizzles[0])
     return a, dequantized("b", mat_b.mT, scale_b, recipes[1], swizzles[1]).mT
+
+
+def check_recipes(function: str, recipes: tuple[str, str]) -> None:
+    """Raise RequestError for recipes of two kinds."""
+    of_a, of_b = recipes
+    if of_a != of_b:
+        found, expected = f"{of_b} with {of_a}", f"{of_a} for both operands: an instruction scales by both"
+        raise RequestError(f"{function}: scale_recipe_b: found {found}; expected {expected}")
+
+
+def check_on_cpu(function: str, name: str, x: Any, recipe: str, dims: tuple[int, ...], expected: str) -> None:
+    """Raise OperandError for an operand that has not one of these numbers of dimensions, and for one elsewhere."""
+    if not isinstance(x, Tensor) or x.dim() not in dims:
+        found = f"shape {tuple(x.shape)}" if isinstance(x, Tensor) else f"a {type(x).__qualname__}"
+        raise OperandError(operand=name, found=found, expected=expected)
+    if x.device.type != "cpu":
+        raise OperandError(
+            operand=name,
+            found=f"a tensor on {x.device} with {recipe}",
+            expected="the CPU: only tcgen05.mma scales such blocks, and no kernel with it has run on hardware",
+            fix=f"torch.nn.functional.{function} has kernels for sm_100",
+        )

@@ -11,6 +11,7 @@ from torch import Tensor
 from cutegen.dispatch.block_scales import BLOCK, ROWS_OF_BLOCKS
 from cutegen.errors import OperandError, RequestError
 from cutegen.torch_ops.micro_scales import powers_of_two, quantized
+from cutegen.torch_ops.packed_rows import PackedRows
 
 FLOAT8 = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
 Matrices = TypeVar("Matrices", Tensor, "np.ndarray[Any, Any]")
@@ -25,6 +26,7 @@ def quantize(
     dtype: Literal["e4m3", "e5m2", "e2m1"] = "e4m3",
     floor: float = 1e-4,
     scale: Literal["f32", "ue8m0", "ue4m3"] = "f32",
+    offs: Any = None,
 ) -> tuple[Matrices, Any]:
     """Return `x` (..., R, C) as 8-bit floats, and the factors of its blocks: `values * factors` approximates it.
 
@@ -44,16 +46,26 @@ def quantize(
 
     Values of e2m1 are `float4_e2m1fn_x2` (..., R, C/2): two in a byte, ties to even.
 
+    With `offs`, the ends of groups of rows, (G,) of int32, factors of 8 bits are those of `scaled_grouped_mm`: each
+    group's in whole atoms of 128 rows, one group after another, in ((R + 127 G) / 128 x 128, factors of a row). t is
+    (G,) then. Rows past the last end have no factors.
+
     Of a NumPy array both are NumPy's; values, whose types it lacks, are in bytes, uint8.
 
     Raises OperandError for a tensor without rows and columns, RequestError for other arguments.
     """
     if isinstance(x, np.ndarray) and x.dtype.kind == "f":
         tensor = torch.from_numpy(np.ascontiguousarray(x))
-        values, factors = quantize(tensor, block, dtype=dtype, floor=floor, scale=scale)
+        ends = offs if offs is None else torch.from_numpy(np.ascontiguousarray(offs))
+        values, factors = quantize(tensor, block, dtype=dtype, floor=floor, scale=scale, offs=ends)
         return _array(values), tuple(map(_array, factors)) if isinstance(factors, tuple) else _array(factors)
     if tuple(block) in _OF_8_BITS or dtype == "e2m1" or scale == "ue4m3":
-        return _of_8_bits(x, tuple(block), dtype, scale, floor)
+        return _of_8_bits(x, tuple(block), dtype, scale, floor, offs)
+    if offs is not None:
+        raise RequestError(
+            f"quantize: offs: found ends of groups with blocks of {block}; expected (1, 32) or (1, 16): "
+            "factors in f32 are those of each row, wherever a group begins"
+        )
     if dtype not in FLOAT8:
         raise RequestError(f"quantize: dtype: found {dtype!r}; expected one of {', '.join(FLOAT8)}")
     if scale not in ("f32", "ue8m0"):
@@ -92,7 +104,7 @@ def _check(x: Any, columns: int = 1) -> None:
         raise OperandError(operand="x", found=found, expected=f"floats of shape (..., R, C){of_columns}")
 
 
-def _of_8_bits(x: Any, block: tuple[int, ...], dtype: str, scale: str, floor: float) -> tuple[Tensor, Any]:
+def _of_8_bits(x: Any, block: tuple[int, ...], dtype: str, scale: str, floor: float, ends: Any) -> tuple[Tensor, Any]:
     """Return values and factors of 8 bits. Raises as `quantize`."""
     of, types = _OF_8_BITS.get((block[0], block[-1]), ("", ()))
     if scale != of or dtype not in types:
@@ -104,9 +116,23 @@ def _of_8_bits(x: Any, block: tuple[int, ...], dtype: str, scale: str, floor: fl
             f"quantize: block: found {block} with scale={scale!r}, dtype={dtype!r}; expected {', or '.join(known)}"
         )
     _check(x, 2 if dtype == "e2m1" else 1)
+    at = None if ends is None else _packed(x, ends)
     with torch.no_grad():
         kind = torch.float4_e2m1fn_x2 if dtype == "e2m1" else FLOAT8[dtype]
-        return quantized(x.to(torch.float32), block[-1], kind, floor)
+        return quantized(x.to(torch.float32), block[-1], kind, floor, at)
+
+
+def _packed(x: Tensor, ends: Any) -> PackedRows:
+    """Return the rows of groups with these ends. Raises OperandError for no vector of int32, and for no matrix."""
+    if not isinstance(ends, Tensor) or ends.dim() != 1 or ends.dtype != torch.int32 or ends.device != x.device:
+        found = (
+            f"{ends.dtype} of shape {tuple(ends.shape)}" if isinstance(ends, Tensor) else f"a {type(ends).__qualname__}"
+        )
+        raise OperandError(operand="offs", found=found, expected=f"(G,) of int32 on {x.device}")
+    if x.dim() != 2:
+        expected = "(R, C) with offs: groups with a matrix each need none"
+        raise OperandError(operand="x", found=f"shape {tuple(x.shape)}", expected=expected)
+    return PackedRows.of(ends, x.shape[0])
 
 
 def _largest(x: Tensor, block: tuple[int, int]) -> Tensor:
