@@ -89,7 +89,7 @@ def shape_multiplied(problem: ProblemShape) -> ProblemShape:
 def as_called(plan: GemmPlan, spec: GemmSpec, problem: ProblemShape | None) -> GemmPlan:
     """Return the kernel's plan as calls see it: C = A B, with the names of `spec`."""
     launch = replace(plan.launch.exchanged(), epilogue=tuple(step.text for step in spec.epilogue.steps))
-    decisions = (decide(), *_named_by(spec, plan.decisions))
+    decisions = (decide(), *_named_by(spec, plan))
     return replace(plan, spec=spec, problem=problem, swapped=True, decisions=decisions, launch=launch)
 
 
@@ -97,7 +97,7 @@ def as_planned(plan: GemmPlan) -> GemmPlan:
     """Return a plan with contract and epilogue in the kernel's own terms, if they differ from a call's."""
     if not plan.swapped:
         return plan
-    decisions = _named_by(spec_of_kernel(plan), plan.decisions)
+    decisions = _named_by(spec_of_kernel(plan), plan)
     return replace(plan, launch=plan.launch.exchanged(), decisions=decisions)
 
 
@@ -107,10 +107,11 @@ def spec_of_kernel(plan: GemmPlan) -> GemmSpec:
     return as_multiplied(read) if plan.swapped else read
 
 
-def _named_by(spec: GemmSpec, decisions: tuple[Decision, ...]) -> tuple[Decision, ...]:
-    """Return the decisions; those of groups, the epilogue and its operands have the names and majors of `spec`."""
-    found = {each.key: each for each in (*decide_groups(spec), *choose_fusion(spec)[1])}
-    return tuple(found.get(each.key, each) for each in decisions)
+def _named_by(spec: GemmSpec, plan: GemmPlan) -> tuple[Decision, ...]:
+    """Return a plan's decisions; those of groups, the epilogue and its operands have the names and majors of `spec`."""
+    _, of_epilogue = choose_fusion(spec, by_rows=plan.mma.accumulator.drained_by_rows)
+    found = {each.key: each for each in (*decide_groups(spec), *of_epilogue)}
+    return tuple(found.get(each.key, each) for each in plan.decisions)
 
 
 def _other_major(operand: Operand) -> Operand:

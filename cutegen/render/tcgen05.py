@@ -35,6 +35,7 @@ from cutegen.render.factors import (
 )
 from cutegen.render.groups import RestHoles, begin_of, group_constants, search_holes
 from cutegen.render.holes import chain_holes, gemm_context, host_parts, numerics
+from cutegen.render.quantized import quantized_constants, quantized_holes
 from cutegen.render.scheduler import (
     cluster_constants,
     cluster_holes,
@@ -89,6 +90,7 @@ def context(plan: GemmPlan) -> dict[str, Any]:
             f"from cutlass.cute.nvgpu import {', '.join((*edge, *_modules(plan)))}",
         ],
         **plain_holes(tensors_beside(plan, common["tensors"])),
+        **quantized_holes(plan, common["tensors"]),
         "slots": " * 2",
         "warps_of_group": plan.loop.role(EPILOGUE).group_threads // WARP,
         "groups": plan.loop.role(EPILOGUE).groups,
@@ -105,7 +107,8 @@ def _modules(plan: GemmPlan) -> tuple[str, ...]:
 
 def _text_parts(plan: GemmPlan) -> tuple[str, ...]:
     """Return the parts of the kernel's text, in the order of their functions."""
-    unmapped = bool(tensors_beside(plan, (tensor_holes(x) for x in plan.launch.tensors)))
+    quantized = plan.epilogue.fusion.quantization is not None
+    unmapped = quantized or bool(tensors_beside(plan, (tensor_holes(x) for x in plan.launch.tensors)))
     grouped, addressed = plan.scheduler.groups is not None, bool(plan.epilogue.addressed)
     return (
         *epilogue.math_functions(plan),
@@ -470,6 +473,7 @@ def _settled(plan: GemmPlan) -> ConstantsByDecision:
             *((f"SUM_THREADS = {sums.threads}",) if plan.split_k else ()),
             *c_constants(plan),
         ),
+        **quantized_constants(plan),
     }
 
 

@@ -96,7 +96,6 @@ TCGEN05 = PartKeys(
         "schedule.consumers": "one elected thread multiplies for a CTA",
         "s2r.a.atom": "tcgen05.mma reads shared memory by matrix descriptors",
         "s2r.b.atom": "tcgen05.mma reads shared memory by matrix descriptors",
-        "epilogue.quantize": "its epilogue reads a few columns of a row at a time",
         "epilogue.pairs": "its epilogue reads the sums of one column of C at a time from tensor memory",
     },
 )

@@ -1,4 +1,4 @@
-"""What operands of groups with factors of 8 bits stand for: packed rows, or a matrix for each group.
+"""Operands of groups with factors of 8 bits, dequantized: packed rows, or a matrix for each group.
 
 ```text
 packed rows (R, K)      the factors of a group as `blocked` has them, its rows filled up to 128, then those of the next

@@ -46,7 +46,7 @@ class PackedRows:
 
     @property
     def inside(self) -> Tensor:
-        """Which rows have a group, (R,)."""
+        """True for each row that has a group, (R,)."""
         return self.group < self.groups
 
     def largest(self, values: Tensor) -> Tensor:

@@ -37,6 +37,7 @@ class Setting:
     epilogue: Epilogue = field(default_factory=Epilogue)
     schedule: Schedule = field(default_factory=Schedule)
     atom_layout: tuple[int, int, int] | None = None
+    family: str = "sm90"
 
     def spec(self, *, quantized: bool = True) -> GemmSpec:
         operand = Operand(self.element, "k")
@@ -45,7 +46,7 @@ class Setting:
         problem = Problem(a=operand, b=operand, c=c, scale_a=factors[0], scale_b=factors[1])
         asked = Quantized("e4m3", self.scale) if quantized else None  # type: ignore[arg-type]
         return GemmSpec(
-            family="sm90",
+            family=self.family,
             problem=problem,
             tile=Tile(self.tile),
             epilogue=replace(self.epilogue, quantize=asked),
@@ -55,9 +56,9 @@ class Setting:
         )
 
 
-def made(spec: GemmSpec, kernels: Cache, edit: Callable[[str], str] = str) -> tuple[GemmPlan, Kernel]:
+def made(spec: GemmSpec, kernels: Cache, edit: Callable[[str], str] = str, arch: str = ARCH) -> tuple[GemmPlan, Kernel]:
     """Plan and build; `edit` changes the kernel's text."""
-    planned = plan(spec, ARCH)
+    planned = plan(spec, arch)
     assert isinstance(planned, GemmPlan)
     request = request_of(planned)
     return planned, Kernel(
@@ -86,9 +87,16 @@ OTHERS = (
 @pytest.mark.slow
 @pytest.mark.parametrize("setting", [PLAIN, *OTHERS], ids=str)
 def test_a_kernel_quantizes_as_torch_does_bit_for_bit(setting: Setting, kernels: Cache) -> None:
-    """A row of zeros has the least factor, and a NaN makes all of its block NaN."""
-    torch = pytest.importorskip("torch")
     (_, kernel), (_, wide) = made(setting.spec(), kernels), made(setting.spec(quantized=False), kernels)
+    hold_bits(kernel, wide, setting)
+
+
+def hold_bits(kernel: Kernel, wide: Kernel, setting: Setting) -> None:
+    """Hold a quantized C against torch's quantization of the `wide` kernel's C, bit for bit.
+
+    A row of zeros has the least factor, and a NaN makes all of its block NaN.
+    """
+    torch = pytest.importorskip("torch")
     m, n, k = 72, 200, 272
     a, b, c = random_operands(wide.contract, m, n, k, seed=3)
     values = random_operands(kernel.contract, m, n, k, seed=3)[2]
@@ -98,7 +106,8 @@ def test_a_kernel_quantizes_as_torch_does_bit_for_bit(setting: Setting, kernels:
     extras = random_extras(kernel.contract, m, n, k=k, seed=3)
     factors = extras.pop(RESULT_FACTORS)
     wide.execute(a, b, out=c, **extras)
-    assert kernel.execute(a, b, out=values, scale_c=factors, **extras).violations == ()
+    report = kernel.execute(a, b, out=values, scale_c=factors, **extras)
+    assert report.violations == () == report.conventions
     of_torch = cutegen.quantize(torch.from_numpy(np.ascontiguousarray(c)), scale=setting.scale)  # type: ignore[arg-type]
     np.testing.assert_array_equal(factors, of_torch[1].numpy())
     wanted, nan = of_torch[0].view(torch.uint8).numpy(), 0x7F
@@ -115,12 +124,12 @@ def failure(planned: GemmPlan, kernel: Kernel, m: int, n: int, k: int, **options
         report = kernel.execute(a, b, out=out, **extras)
     except CutegenError as fault:
         return str(fault)
-    if report.violations:
-        return str(report.violations[0])
+    if found := (*report.violations, *report.conventions):
+        return str(found[0])
     outcome = expected_outcome(kernel.contract, a, b, extras)
     assert outcome.factors is not None
-    for found, expected, dtype in ((extras[RESULT_FACTORS], outcome.factors, "f32"), (out, outcome.result, "e4m3")):
-        if not (compared := compare(found, expected, dtype=dtype)).ok:
+    for written, expected, dtype in ((extras[RESULT_FACTORS], outcome.factors, "f32"), (out, outcome.result, "e4m3")):
+        if not (compared := compare(written, expected, dtype=dtype)).ok:
             return str(compared)
     size = kernel.call_size(a, b, out, **extras)
     return str(count_launch(planned, size, report).differing() or "")

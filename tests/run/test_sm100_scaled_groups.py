@@ -35,6 +35,7 @@ SETTINGS = (
     Of("m", layout="padded", types=("e2m1x2", "bf16"), tile=(128, 64, 64), atoms=NV, ops=("bias_n", "relu")),
     Of("m", tile=(128, 128, 128), majors="kkm", schedule=Schedule(swap=True)),
     Of("n", tile=(128, 128, 128), majors="kkm"),
+    Of("m", schedule=Schedule(cluster=(1, 2))),
 )
 
 

@@ -22,8 +22,8 @@ from cutegen.support.words import extents, round_up
 KEY = "epilogue.quantize"
 
 
-def choose_quantization(spec: GemmSpec) -> Choice[Quantization] | None:
-    """Return which of a thread's values share a factor, if C is quantized."""
+def choose_quantization(spec: GemmSpec, *, by_rows: bool) -> Choice[Quantization] | None:
+    """Return which of a thread's values share a factor, if C is quantized: all, if it has parts `by_rows`."""
     if (asked := spec.epilogue.quantize) is None:
         return None
     element, of_rows = dtype("f32"), spec.problem.c.major == "m"  # of the kernel's C
@@ -32,8 +32,9 @@ def choose_quantization(spec: GemmSpec) -> Choice[Quantization] | None:
     factors = EpilogueTensor(
         RESULT_FACTORS, element, modes, modes["mn".index(major)], element.bytes, RESULT_FACTORS, block=block
     )
-    quantization = Quantization(factors, asked.scale)
-    lanes = f"the largest magnitude of a {'column' if of_rows else 'row'} is that of {size(quantization.lanes)} lanes"
+    quantization = Quantization(factors, asked.scale, of_threads=by_rows)
+    whose = "a thread" if quantization.of_threads else f"{size(quantization.lanes)} lanes"
+    lanes = f"the largest magnitude of a {'column' if of_rows else 'row'} is that of {whose}"
     why = (
         f"{lanes} of {quantization.warps} warps, which meet in shared memory before values are rounded"
         if of_rows
@@ -88,6 +89,29 @@ def check_blocks(spec: GemmSpec, cta_tile: Extents, warpgroups: Extents) -> None
         expected=f"a multiple of {block}, the columns that share a factor",
         fix=f"{'MN'[mode]} = {fix}",
     )
+
+
+def check_drained(spec: GemmSpec) -> None:
+    """Raise SpecError for a quantized C of which no thread that drains tensor memory has a whole row of a block.
+
+    Those are swapped products, and sums that factors of f32 scale.
+    """
+    if spec.epilogue.quantize is None:
+        return
+    if (factors := spec.problem.scale_a) is not None and not factors.in_atoms:
+        raise spec.error(
+            KEY,
+            found=f"a quantized C with problem.scale_a = {factors}",
+            expected="factors of 8 bits, or none: a thread has registers for fewer than 128 sums that it scales",
+            fix=f"leave {KEY} out",
+        )
+    if spec.problem.c.major == "m":
+        raise spec.error(
+            KEY,
+            found="a quantized C with schedule.swap",
+            expected="no exchange of A and B: a block would be a column of sums, in the lanes of four warps",
+            fix="leave schedule.swap out",
+        )
 
 
 def check_shares(spec: GemmSpec, fusion: Fusion, mma: MmaPlan) -> None:

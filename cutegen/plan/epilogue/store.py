@@ -229,13 +229,16 @@ _BIASES = ("bias_n", "bias_m")
 _LEFT_OUT = {"scale": "f32 by default, as in quantization"}
 
 
-def choose_fusion(spec: GemmSpec) -> tuple[Fusion, tuple[Decision, ...]]:
-    """Return the chain of the spec, with a decision for it and for each tensor that it names; none without a chain."""
+def choose_fusion(spec: GemmSpec, *, by_rows: bool = False) -> tuple[Fusion, tuple[Decision, ...]]:
+    """Return the chain of the spec, with a decision for it and for each tensor that it names; none without a chain.
+
+    `by_rows` tells that a thread has whole rows of a part.
+    """
     operands = spec.epilogue.operands
     tensors = tuple(_tensor(spec, name) for name in operands if name not in SCALARS)
     scalars = tuple(name for name in operands if name in SCALARS)
     pairs = None if spec.epilogue.pairs is None else spec.epilogue.pairs.value
-    quantized = choose_quantization(spec)
+    quantized = choose_quantization(spec, by_rows=by_rows)
     fusion = Fusion(
         spec.epilogue.steps,
         tensors,

@@ -141,7 +141,7 @@ class Family:
         split_k, split_decisions = self.schedule.split(spec, mma)
         operands = self.mainloop.operands(spec, mma, target)
         roles = self.mainloop.roles(spec, target, mma, self.mma.registers(target, mma, operands))
-        fusion, fusion_decisions = choose_fusion(spec)
+        fusion, fusion_decisions = choose_fusion(spec, by_rows=mma.accumulator.drained_by_rows)
         memory = self.mainloop.memory(Draft(spec, target, mma, operands, fusion, roles))
         stages, epilogue = memory.stages.value, memory.epilogue.value
         paths = tuple(each.plan(stages) for each in operands)

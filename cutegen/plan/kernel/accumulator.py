@@ -126,6 +126,11 @@ class Accumulator:
         return sums if self.promotion is None else sums + sums * self.promotion.sets // self.promotion.waves
 
     @property
+    def drained_by_rows(self) -> bool:
+        """True if a thread that loads sums has whole rows of a sub-tile, and no other lane has any of them."""
+        return self.home is not Home.REGISTERS and self.atom.threads == 1
+
+    @property
     def row_of_blocks(self) -> tuple[int, int]:
         """Extents of the blocks of a group side by side: of one, or of those that it multiplies in waves."""
         rows, columns = self.block

@@ -8,12 +8,14 @@ from typing import ClassVar
 
 from cutegen.algebra import Extents, Layout, TiledMma
 from cutegen.contract.launch import OPERANDS
+from cutegen.contract.quantized import QUANTIZED_BLOCK
 from cutegen.errors import SpecError
 from cutegen.hardware import MMA_ATOMS, TCGEN05_ATOMS, UNIVERSAL_FMA, Instruction, MmaAtom, Target, dtype, targets_with
 from cutegen.hardware.factor_atoms import ATOM_COLUMNS, ATOM_ROWS, PER_WORD
 from cutegen.hardware.tcgen05_atoms import COLUMNS, KINDS, LANES, PAIR, ROWS, columns_allocated, kind_of
 from cutegen.hardware.tcgen05_loads import columns_of_sums, load_of
 from cutegen.hardware.units import LINE_BYTES, WARP, WARPGROUP
+from cutegen.plan.epilogue.quantized import check_blocks, check_drained
 from cutegen.plan.kernel.accumulator import Accumulator, Home, in_registers
 from cutegen.plan.kernel.role import MMA, Role
 from cutegen.plan.mma import blocks
@@ -155,6 +157,8 @@ def choose_cta_tile(spec: GemmSpec) -> Choice[Extents]:
     columns = next(fits, ATOM_ROWS) if scaled else DEFAULT_COLUMNS
     if scaled and (grouped := spec.problem.groups) is not None and grouped.value.packs(("n", "k")):
         columns = ATOM_ROWS  # those of a group begin an atom
+    if spec.epilogue.quantize is not None:
+        columns -= columns % QUANTIZED_BLOCK[1]
     of_columns = f"leave {COLUMNS - BUFFERS * columns} of its columns for factors" if scaled else "all of its columns"
     half = Rejected(extents((ROWS, 128, k)), "reads A from shared memory twice as often: 128 bytes a cycle")
     if sliced and columns > MOST_SUMS_LEFT:
@@ -367,6 +371,7 @@ class Tcgen05(Mma):
 
     def choose(self, spec: GemmSpec, target: Target, cta_tile: Choice[Extents]) -> tuple[MmaPlan, tuple[Decision, ...]]:
         """Choose the atom that covers the tile, and the buffers of its sums."""
+        check_drained(spec)
         cta_group = choose_cta_group(spec)
         atom, cluster = choose_atom(spec, cta_tile.value, cta_group.value), choose_cluster(spec, cta_group.value)
         check_slices(spec, cta_tile.value, cluster.value)
@@ -377,6 +382,7 @@ class Tcgen05(Mma):
         else:
             accumulator = choose_accumulator(atom.value, tile)
             sums, of_sums = accumulator.value, (accumulator.decision,)
+        check_blocks(spec, cta_tile.value, (1, sums.threads // sums.group_threads, 1))
         mma = MmaPlan(
             cta_tile=cta_tile.value,
             atom=atom.value,

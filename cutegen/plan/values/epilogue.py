@@ -52,11 +52,13 @@ class EpilogueTensor:
 class Quantization:
     """C as 8-bit floats, with `factors` of its blocks, rounded as `scale` says.
 
-    A block is a line of a tile: 128 columns of a row, or in the swapped product 128 rows of a column.
+    A block is a line of a tile: 128 columns of a row, or in the swapped product 128 rows of a column. If `of_threads`,
+    a thread has all columns of a row of a part; otherwise fragments of an mma are among lanes.
     """
 
     factors: EpilogueTensor
     scale: FactorsOfC
+    of_threads: bool = False
 
     @property
     def block(self) -> tuple[int, int]:
@@ -76,14 +78,18 @@ class Quantization:
 
     @property
     def lanes(self) -> Layout:
-        """Lanes that have a line together, as distances from the first: four a row, eight a column."""
+        """Lanes that have a line together, as distances from the first: four a row, eight a column, or the thread's."""
+        if self.of_threads:
+            return Layout(1, 0)
         return Layout((2, 2, 2), (4, 8, 16)) if self.of_rows else Layout((2, 2), (1, 2))
 
     def lines(self, columns: int) -> tuple[Layout, Layout]:
         """Return which line each of a thread's values of a part of so many columns is of, and the first of each line.
 
-        A thread has two columns of each eight, of rows r and r + 8.
+        A thread has one line, or two columns of each eight, of rows r and r + 8.
         """
+        if self.of_threads:
+            return Layout(columns, 0), Layout(1, 0)
         if self.of_rows:
             return Layout((2, 2, columns // 8), (1, 0, 2)), Layout((2, columns // 8), (1, 4))
         return Layout((2, 2, columns // 8), (0, 1, 0)), Layout((2,), (2,))

@@ -1,0 +1,158 @@
+"""A quantized C of tcgen05 kernels on the CPU executor: as `cutegen.quantize` has it, with groups, and wrong kernels.
+
+A thread has all 128 columns of a row of a part, or with 64 rows of one CTA four lanes do. The kernels have never run on
+hardware, and need no convention.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from cutegen.build import Cache
+from cutegen.errors import SpecError
+from cutegen.plan import GemmPlan, plan
+from cutegen.run import Kernel
+from cutegen.spec import Epilogue, Factors, GemmSpec, Mma, Quantized, Schedule
+from tests.run import test_grouped_wgmma as grouped
+from tests.run.test_grouped_kernels import failures
+from tests.run.test_quantized import CALLS, CHAIN, Setting, failure, hold_bits, made, replaced
+
+ARCH, MX = "sm_100a", Factors((1, 32), "ue8m0")
+Of = partial(Setting, scaled=False, family="sm100")
+
+
+def spec_of(setting: Setting, factors: Factors | None = None, ctas: int = 1, *, quantized: bool = True) -> GemmSpec:
+    """The spec with factors of 8 bits or none, for a CTA or a pair."""
+    spec = setting.spec(quantized=quantized)
+    problem = replace(spec.problem, scale_a=factors, scale_b=factors)
+    return replace(spec, problem=problem, mma=Mma(cta_group=ctas))
+
+
+PLAIN = Of("bf16", tile=(128, 128, 64))
+BIASED = Of("bf16", tile=(128, 128, 64), epilogue=CHAIN.epilogue)
+SETTINGS: dict[str, tuple[Setting, Factors | None, int]] = {
+    "bf16": (PLAIN, None, 1),
+    "two parts of 128 columns": (Of(scale="ue8m0", tile=(128, 256, 128)), None, 1),
+    "mxf8": (Of(tile=(128, 128, 128)), MX, 1),
+    "fragments of 64 rows": (Of("bf16", tile=(64, 128, 64)), None, 1),
+    "a pair": (Of("bf16", tile=(128, 128, 64)), None, 2),
+    "halves of columns": (Of("bf16", tile=(64, 256, 64)), None, 2),
+    "slices of K": (Of("bf16", tile=(128, 128, 64), schedule=Schedule(split_k=2)), None, 1),
+    "dynamic tiles": (Of("bf16", tile=(128, 128, 64), schedule=Schedule(tiles="dynamic")), None, 1),
+}
+
+
+@pytest.mark.dsl
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_kernel_quantizes_as_torch_does_bit_for_bit(name: str, kernels: Cache) -> None:
+    setting, factors, ctas = SETTINGS[name]
+    planned, kernel = made(spec_of(setting, factors, ctas), kernels, arch=ARCH)
+    _, wide = made(spec_of(setting, factors, ctas, quantized=False), kernels, arch=ARCH)
+    assert kernel.artifact.manifest.warnings == ()
+    hold_bits(kernel, wide, setting)
+    hold_calls(planned, kernel, setting)
+
+
+def hold_calls(planned: GemmPlan, kernel: Kernel, setting: Setting) -> None:
+    """Hold results with tails, and of a batch, against float64."""
+    assert {call: failure(planned, kernel, *call) for call in CALLS} == dict.fromkeys(CALLS, "")
+    if setting.schedule.split_k is None:
+        assert failure(planned, kernel, 72, 256, 272, batch=2) == ""
+
+
+@pytest.mark.dsl
+@pytest.mark.slow
+def test_a_chain_comes_before(kernels: Cache) -> None:
+    hold_calls(*made(spec_of(BIASED), kernels, arch=ARCH), BIASED)
+
+
+OfGroups = partial(grouped.Setting, family="sm100", quantize=Quantized("e4m3"))
+GROUPS = (
+    OfGroups("m", types=("e4m3", "e4m3"), tile=(128, 128, 128), atoms=MX),
+    OfGroups("m", types=("bf16", "e4m3"), tile=(128, 128, 64), ops=("bias_n",)),
+    OfGroups("m", layout="padded", types=("bf16", "e4m3"), tile=(64, 128, 64), quantize=Quantized("e4m3", "ue8m0")),
+    OfGroups("m", types=("bf16", "e4m3"), tile=(128, 128, 64), cta_group=2),
+)
+
+
+@pytest.mark.dsl
+@pytest.mark.slow
+@pytest.mark.parametrize("setting", GROUPS, ids=str)
+def test_results_of_groups_are_right_for_any_ends(setting: grouped.Setting, kernels: Cache) -> None:
+    assert list(failures(*grouped.compiled(setting, kernels), 5, setting.among)) == []
+
+
+PLANTED = {
+    "the factor of the first block for all": (PLAIN, "mFactors[m, n // QUANTIZE_COLUMNS] =", "mFactors[m, 0] ="),
+    "values are rounded before their largest magnitude is known": (
+        PLAIN,
+        "tCrX.store(x)",
+        "tCrX.store(x.to(C_DTYPE).to(Float32))",
+    ),
+    "half of a row": (PLAIN, "if cutlass.const_expr(of_values(i) == row):", "if cutlass.const_expr(i < 64):"),
+    "factors of rows past the last are stored": (PLAIN, "and m < extent[0] and n", "and n"),
+    "columns past the last count": (BIASED, "if tCcC[values - 1][1] >= columns", "if tCcC[0][1] < 0"),
+}
+
+
+@pytest.mark.dsl
+@pytest.mark.slow
+@pytest.mark.parametrize("mistake", PLANTED)
+def test_a_wrong_quantization_is_noticed(mistake: str, kernels: Cache) -> None:
+    setting, right, wrong = PLANTED[mistake]
+    planned, kernel = made(spec_of(setting), kernels, replaced(right, wrong), ARCH)
+    assert any(failure(planned, kernel, *call) for call in CALLS)
+
+
+@pytest.mark.dsl
+@pytest.mark.slow
+def test_factors_of_a_group_that_begin_elsewhere_are_noticed(kernels: Cache) -> None:
+    setting = GROUPS[0]
+    right, wrong = "mScaleC = cute.domain_offset((begin, 0),", "mScaleC = cute.domain_offset((0, 0),"
+    assert any(failures(*grouped.edited(setting, right, wrong, kernels), 5, setting.among))
+
+
+def test_a_thread_finds_the_largest_of_its_row_or_four_lanes_do() -> None:
+    lanes = []
+    for rows in (128, 64):
+        found = plan(spec_of(Of("bf16", tile=(rows, 128, 64))), ARCH)
+        assert isinstance(found, GemmPlan)
+        assert found.epilogue.fusion.quantization is not None
+        assert found.epilogue.part == (rows, 128)
+        lanes.append(found.epilogue.fusion.quantization.of_threads)
+    assert lanes == [True, False]
+
+
+@pytest.mark.parametrize(("factors", "tile"), [(None, (128, 256, 128)), (MX, (128, 128, 128))], ids=["f8", "mxf8"])
+def test_an_open_tile_has_whole_blocks(factors: Factors | None, tile: tuple[int, ...]) -> None:
+    found = plan(spec_of(Of(), factors), ARCH)
+    assert isinstance(found, GemmPlan)
+    assert found.cta_tile == tile
+
+
+@pytest.mark.parametrize(
+    ("setting", "ctas", "said"),
+    [
+        (Of("bf16", tile=(128, 192, 64)), 1, "192 columns of C; expected a multiple of 128"),
+        (Of("bf16", tile=(64, 128, 64)), 2, "128 columns of C for each of 2 warpgroups along N"),
+        (
+            Of("bf16", tile=(128, 128, 64), schedule=Schedule(swap=True)),
+            1,
+            "a quantized C with schedule.swap; expected no exchange",
+        ),
+        (Of(tile=(128, 128, 128), scaled=True), 1, "a quantized C with problem.scale_a = .*expected factors of 8 bits"),
+        (Of("bf16", tile=(128, 128, 64), epilogue=Epilogue(smem=False)), 1, ""),
+    ],
+    ids=["192 columns", "halves", "swap", "factors of f32", "straight from registers"],
+)  # fmt: skip
+def test_what_has_no_whole_blocks_is_refused(setting: Setting, ctas: int, said: str) -> None:
+    if not said:
+        plan(spec_of(setting), ARCH)  # straight from registers
+        return
+    spec = setting.spec() if setting.scaled else spec_of(setting, None, ctas)
+    with pytest.raises(SpecError, match=said):
+        plan(spec, ARCH)
