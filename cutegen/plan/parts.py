@@ -253,4 +253,4 @@ class CountedPlan:
     def stores_of_rest(self) -> Counter[str]:
         """Stores that set elements past the end of a group's part of K to 0, where they are written once."""
         cuts_k = self.groups is not None and self.groups.of == "k"
-        return Counter(f"st.shared.b{x.dtype.bits}" for x in self.operands if cuts_k)
+        return Counter(f"st.shared.b{x.dtype.bits if x.major == 'k' else 64}" for x in self.operands if cuts_k)

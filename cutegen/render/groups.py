@@ -196,14 +196,26 @@ def _boxes(plan: GemmPlan, groups: Groups, tensor: TensorContract) -> str:
 class RestHoles:
     """Holes of what sets the rest of a k-tile to 0: the `threads` that multiply `what`, which then `meet`.
 
-    `thread` is the number of one among them. A tile of a lane's group has K `of_lane`.
+    `thread` is the number of one among them. A tile of a lane's group has K `of_lane`. They store elements of `a` and
+    `b`, or eight bytes at a time along their rows.
     """
 
+    a: str
+    b: str
     what: str
     thread: str
     threads: str
     meet: str
     of_lane: str = "stops - begins"
+
+
+def cleared(plan: GemmPlan) -> dict[str, str]:
+    """Return the stages of A and B by the words of which threads set the rest of a k-tile to 0."""
+    return {
+        x.name: f"s{x.name.upper()}" if x.major == "k" else f"cute.recast_tensor(s{x.name.upper()}, Int64)"
+        for x in plan.operands
+        if x.is_multiplied
+    }
 
 
 def batches_of(plan: GemmPlan) -> dict[str, str]:

@@ -33,7 +33,7 @@ from cutegen.render.factors import (
     place_parts,
     scales,
 )
-from cutegen.render.groups import RestHoles, begin_of, group_constants, search_holes
+from cutegen.render.groups import RestHoles, begin_of, cleared, group_constants, search_holes
 from cutegen.render.holes import chain_holes, gemm_context, host_parts, numerics
 from cutegen.render.quantized import quantized_constants, quantized_holes
 from cutegen.render.scheduler import (
@@ -204,7 +204,7 @@ def _rest(plan: GemmPlan) -> RestHoles:
     threads = plan.mma.role.threads
     barrier = f"cute.arch.barrier(barrier_id={REST_BARRIER}, number_of_threads={threads})"
     meet = "cute.arch.sync_warp()" if threads == WARP else barrier
-    return RestHoles(what="it", thread=f"tidx % {threads}", threads=f"{threads}", meet=meet)
+    return RestHoles(**cleared(plan), what="it", thread=f"tidx % {threads}", threads=f"{threads}", meet=meet)
 
 
 def _knows_tiles(plan: GemmPlan) -> bool:

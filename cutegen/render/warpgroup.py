@@ -29,7 +29,7 @@ from cutegen.render.bulk import (
 )
 from cutegen.render.constants import ConstantsByDecision, c_constants
 from cutegen.render.factors import factor_constants, factor_holes, factor_parts, scales, scaling_parts
-from cutegen.render.groups import RestHoles, group_constants, search_holes
+from cutegen.render.groups import RestHoles, cleared, group_constants, search_holes
 from cutegen.render.holes import chain_holes, gemm_context, host_parts, numerics
 from cutegen.render.pairs import pair_constants, pair_holes, vectors_of_members
 from cutegen.render.quantized import quantized_constants, quantized_holes, quantized_parts
@@ -196,8 +196,9 @@ def _multiply_parts(plan: GemmPlan) -> tuple[str, ...]:
     order = (
         "pipelines/k_tiles_in_turn.py.j2" if mma.role.turns is Turns.LAST_K_TILES else "mainloops/k_tiles_at_will.py.j2"
     )
+    by_blocks = ("mainloops/rest_by_blocks.py.j2",) if mma.skips_k_blocks else ()
     # With promoted sums such waits are up to 1 % slower (docs/lab/hopper_experiments.md).
-    return ("functions/waits.py.j2#wait_for", *multiply, *rest, "mainloops/wgmma.py.j2", order)
+    return ("functions/waits.py.j2#wait_for", *multiply, *rest, *by_blocks, "mainloops/wgmma.py.j2", order)
 
 
 def _first_copy_parts(plan: GemmPlan) -> tuple[str, ...]:
@@ -386,7 +387,7 @@ def _rest_holes(plan: GemmPlan) -> dict[str, Any]:
     before_last, threads = "(k_tiles - 1)", str(WARPGROUP) if alternates else "MMA_WARPS * 32"
     barrier = f"REST_BARRIER + cute.arch.thread_idx()[0] // {WARPGROUP}" if alternates else "REST_BARRIER"
     return {
-        "later_k_tile": "later" if cuts_k else "_",
+        "whole_k_tiles": "whole" if plan.mma.skips_k_blocks else "k_tiles",
         "each_k_tile": "later" if cuts_k else "_",
         "in_turns": before_last if cuts_k else "k_tiles",
         "after_turns": f"{before_last} // K_TILES_PER_TURN * K_TILES_PER_TURN, k_tiles"
@@ -395,6 +396,7 @@ def _rest_holes(plan: GemmPlan) -> dict[str, Any]:
         "of_rest": ", sA, sB, rest: Int32" if cuts_k else "",
         "passed_rest": ", sA, sB, rest" if cuts_k else "",
         "rest": RestHoles(
+            **cleared(plan),
             what="the tile" if alternates else "it",
             thread=f"tidx % {WARPGROUP}" if alternates else "tidx",
             threads=threads,

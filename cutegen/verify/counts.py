@@ -135,9 +135,11 @@ class _Often:
         """Return a step of the main loop, in k-tiles; those past the end of K are left out unless `past_end`."""
         share = self._share_with_rows if action is Action.MULTIPLY else None
 
+        multiplies = action is Action.MULTIPLY
+
         def of_tile(k: int) -> tuple[Fraction, str]:
             done = [self.plan.loop.executed(action, k_tiles) for k_tiles in self._k_tiles(k)]
-            inside = sum((each.k_tiles for each in done), Fraction(0))
+            inside = sum((each.k_tiles for each in done), Fraction(0)) - (self._skipped(k) if multiplies else 0)
             beyond = sum((each.past_end for each in done), Fraction(0)) if past_end else Fraction(0)
             words = f"({int(inside):,} + {beyond}) k-tiles" if beyond else plural(int(inside), "k-tile")
             return inside + beyond, words
@@ -196,6 +198,13 @@ class _Often:
         alone, parts = replace(launch, groups=None), launch.groups.products(self.given, problem)
         shapes = [ProblemShape(len(part.m), len(part.n), self._copied_k(part.k)) for part in parts]
         return [(shape, tiles) for shape in shapes if (tiles := alone.tiles(shape))]
+
+    def _skipped(self, k: int) -> Fraction:
+        """Return the share of a tile's last k-tile that is not multiplied: k-blocks past its part of K."""
+        tile_k, block = self.plan.cta_tile[2], self.plan.atom.shape_mnk[2]
+        if not self.plan.mma.skips_k_blocks or k < tile_k or k % tile_k == 0:
+            return Fraction(0)
+        return Fraction((tile_k - k % tile_k) // block * block, tile_k)
 
     def _copied_k(self, k: range) -> int:
         """Return the extent of a part of K with what boxes have before it."""
@@ -501,11 +510,13 @@ def _epilogue_sites(plan: GemmPlan, report: LaunchReport, opcode: str) -> Sites:
 
 
 def _last_line(plan: GemmPlan, report: LaunchReport) -> int:
-    """Return the last line of the main loop's last MMA or st.shared; an epilogue may have both as well. Without
+    """Return the last line of the main loop's last MMA or st.shared; an epilogue may have FMAs and stores, too. Without
     st.shared, return the last line of the text: the compiler may have joined those of one loop alone.
     """
     multiplies, stores = (_written(plan, action) for action in (Action.MULTIPLY, Action.STORE))
-    multiplied, stored = report.matching(plan.atom.ptx)[:multiplies], report.matching("st.shared")
+    multiplied, stored = report.matching(plan.atom.ptx), report.matching("st.shared")
+    if plan.by_thread:
+        multiplied = multiplied[:multiplies]
     if plan.epilogue.smem is not None or plan.split_k is not None:
         stored = stored[:stores]
     return max((site.line for site in (*multiplied, *stored)), default=0)

@@ -81,7 +81,11 @@ PLANTED: dict[str, tuple[Setting, str, str]] = {
         "rest = cutlass.max(cute.ceil_div(k, CTA_K), 1), k % CTA_K",
         "rest = cutlass.max(cute.ceil_div(k, CTA_K), 1), Int32(0)",
     ),
-    "what follows is cleared in A alone": (PARTS, "        clear_from(sB, CTA_N, rest, stage)\n", ""),
+    "what follows is cleared in A alone": (
+        PARTS,
+        "        clear_k(cute.recast_tensor(sB, Int64), rest, last, stage)\n",
+        "",
+    ),
     "zeros are stored without a fence": (
         PARTS,
         'fence_proxy("async.shared", space="cta")\n        cute.arch.sync_warp()',

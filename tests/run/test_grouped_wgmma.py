@@ -237,7 +237,11 @@ PLANTED: dict[str, tuple[Setting, str, str]] = {
         "rest = cutlass.max(cute.ceil_div(k, CTA_K), 1), k % CTA_K",
         "rest = cutlass.max(cute.ceil_div(k, CTA_K), 1), Int32(0)",
     ),
-    "what follows is cleared in A alone": (PARTS, "        clear_from(sB, CTA_N, rest, stage)\n", ""),
+    "what follows is cleared in A alone": (
+        PARTS,
+        "        clear_k(cute.recast_tensor(sB, Int64), rest, last, stage)\n",
+        "",
+    ),
     "what boxes have before a part of K is multiplied": (ANYWHERE, "if before > 0:", "if before > CTA_K:"),
     "zeros are stored without a fence": (PARTS, REST_FENCE, REST_FENCE.split("\n")[1]),
     "a part of K without rows has the sums of what follows it": (
@@ -341,7 +345,7 @@ def test_groups_that_begin_anywhere_in_rows_are_refused(of: str, majors: str, na
     plan(replace(setting, layout="padded").spec(), ARCHES["sm90"])
 
 
-CLEARED_B = "        clear_until(sB, CTA_N, before, stage)\n"
+CLEARED_B = "        clear_k(sB, Int32(0), before, stage)\n"
 
 
 def spoiled_by_neighbors(kernel: Kernel) -> bool:

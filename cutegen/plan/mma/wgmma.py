@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -17,6 +18,7 @@ from cutegen.hardware.wgmma_atoms import columns_of
 from cutegen.plan.epilogue.pairs import check_warpgroups, rows_of_warpgroup
 from cutegen.plan.epilogue.quantized import check_blocks
 from cutegen.plan.kernel.accumulator import Promotion, in_registers
+from cutegen.plan.kernel.program import Action, Step
 from cutegen.plan.kernel.role import MMA, Role, Turns
 from cutegen.plan.mma.atom import (
     DEFAULT_ACCUMULATOR,
@@ -30,7 +32,7 @@ from cutegen.plan.predict import available_registers
 from cutegen.plan.schedule.cluster import choose_cluster
 from cutegen.plan.schedule.consumers import COOPERATIVE, choose_consumers, most_registers, pingpong
 from cutegen.plan.values.decision import Choice, Decision, Rejected
-from cutegen.plan.values.gemm_plan import MmaPlan, vector_of_k
+from cutegen.plan.values.gemm_plan import MmaPlan, step_opcodes, vector_of_k
 from cutegen.spec import GemmSpec, Operand
 from cutegen.spec.families import WGMMA, PartKeys, family_with
 from cutegen.support.words import either, extents, plural
@@ -719,21 +721,30 @@ class Wgmma(Mma):
                 else None,
             ),
             cluster=cluster.value,
+            skips_k_blocks=spec.problem.groups is not None and spec.problem.groups.of == "k" and not promote_k,
         )
         return mma, tuple(choice.decision for choice in choices)
 
     def counted(self, counts: dict[str, int], plan: CountedPlan) -> dict[str, int]:
         """Return the main loop's instructions; if K is cut into groups, with stores of zeros past a group's end.
 
-        They are written for the first k-tile and for later ones, unless sums are promoted, and for what boxes have
-        before a group. Warpgroups that multiply tiles in turn load the ends once more, for the other one's next tile.
+        They are written for an only k-tile and for a last one, unless sums are promoted, and for what boxes have before
+        a group. The last one's k-blocks are multiplied in a loop of their own, one at a time. Warpgroups that multiply
+        tiles in turn load the ends once more, for the other one's next tile.
         """
         stores = plan.stores_of_rest
         if not stores:
             return counts
-        written = (1 if plan.mma.accumulator.promotion else 2) + (vector_of_k(plan.operands) > 1)
+        written = 1 + plan.mma.skips_k_blocks + (vector_of_k(plan.operands) > 1)
+        found = Counter(counts)
+        if plan.mma.skips_k_blocks:
+            # The k-tile before is waited for, and then each block.
+            for action in (Action.MMA_FENCE, Action.MMA_COMMIT, Action.MMA_WAIT, Action.MMA_WAIT):
+                found.update(step_opcodes(Step(action), plan.operands, plan.mma, plan.target))
+            whole = step_opcodes(Step(Action.MULTIPLY), plan.operands, plan.mma, plan.target)
+            found.update({opcode: count // plan.mma.k_blocks for opcode, count in whole.items()})
         loads = {"ld.global.b32": counts.get("ld.global.b32", 0) + 1} if plan.mma.role.alternates else {}
-        return {**counts, **loads, **{opcode: written * operands for opcode, operands in stores.items()}}
+        return {**found, **loads, **{opcode: written * operands for opcode, operands in stores.items()}}
 
     def registers(self, target: Target, mma: MmaPlan, operands: Operands) -> int:
         """Accumulators, addresses and barriers: operands stay in shared memory."""

@@ -34,7 +34,8 @@ class MmaPlan:
 
     Its sums are in `accumulator`. The threads of `role` multiply: those of one tiled MMA, or groups with a tiled MMA
     and a tile each. The CTAs of a `cluster` along M and N share copies, and those along K add the sums of as many
-    slices. Pairs of CTAs, neighbors along M, multiply together if an instruction is for two.
+    slices. Pairs of CTAs, neighbors along M, multiply together if an instruction is for two. It
+    `skips_k_blocks` that lie past a group's part of K.
     """
 
     cta_tile: Extents
@@ -44,6 +45,7 @@ class MmaPlan:
     accumulator: Accumulator
     rounds_to_tf32: bool = False
     cluster: Extents = (1, 1, 1)
+    skips_k_blocks: bool = False
 
     @property
     def threads(self) -> int:
