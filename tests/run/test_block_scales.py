@@ -73,7 +73,7 @@ def made(setting: Setting, kernels: Cache, edit: Callable[[str], str] = str) -> 
 
 
 ROWS, BLOCKS = 1, 128
-PINGPONG = Schedule(consumers="pingpong")
+PINGPONG, IN_TURN = Schedule(consumers="pingpong"), Schedule(k_tiles="in_turn")
 SHIPPED = (
     Setting((ROWS, BLOCKS)),
     Setting((ROWS, BLOCKS), (64, 96), schedule=PINGPONG),  # tiles begin within a block
@@ -95,6 +95,8 @@ OTHERS = (
     Setting((BLOCKS, ROWS), schedule=Schedule(swap=True, programmatic=True)),
     Setting((ROWS, BLOCKS), (128, 128, 64)),  # a block is of two k-tiles
     Setting((ROWS, ROWS), (64, 96, 32), majors=("k", "k"), schedule=Schedule(swap=True)),
+    Setting((ROWS, BLOCKS), schedule=IN_TURN),
+    Setting((ROWS, BLOCKS), (128, 128, 64), aligns=(4, None), schedule=replace(IN_TURN, cluster=(2, 1))),
 )
 ANY = (4, 4)
 """Strides that are multiples of no more than an element."""
@@ -306,6 +308,14 @@ def test_a_wrong_scaling_is_noticed(mistake: str, kernels: Cache) -> None:
 def test_a_block_of_two_k_tiles_that_is_scaled_otherwise_is_noticed(right: str, wrong: str, kernels: Cache) -> None:
     planned, kernel = made(Setting((ROWS, BLOCKS), (128, 128, 64)), kernels, replaced(right, wrong))
     assert any(failure(planned, kernel, *call) for call in CALLS)
+
+
+@pytest.mark.dsl
+@pytest.mark.slow
+def test_a_turn_that_is_not_passed_on_is_noticed(kernels: Cache) -> None:
+    edit = replaced("cute.arch.mbarrier_arrive(turn + (1 - group))", "pass")
+    planned, kernel = made(Setting((ROWS, BLOCKS), schedule=IN_TURN), kernels, edit)
+    assert "wait" in failure(planned, kernel, 128, 128, 272)
 
 
 @pytest.mark.dsl

@@ -665,6 +665,42 @@ def choose_last_k_tiles(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents, 
     return Choice(True, Decision(NAME, IN_TURNS, why, rejected=(together,)))
 
 
+# Rule for the order in which two warpgroups issue the k-tiles of a tile that they share.
+#
+# A warpgroup waits for its multiplications before it promotes their sums. If both begin at once and tensor cores take
+# an instruction of each in turn, both end together, and nothing is multiplied while both promote. In turns, after
+# CUTLASS's `OrderedSequenceBarrier`, one promotes while the other one's multiplications run.
+
+
+K_TILES, IN_TURN = "schedule.k_tiles", "in_turn"
+
+
+def choose_k_tiles(
+    spec: GemmSpec, warpgroups: int, *, pingpong: bool, sets: int, promoted: bool
+) -> Choice[bool] | None:
+    """Return whether warpgroups that share a tile issue its k-tiles in turn; None if the spec does not say.
+
+    Raises SpecError where that is not two warpgroups that promote one set of sums of every k-tile.
+    """
+    if (asked := spec.schedule.k_tiles) is None:
+        return None
+    if asked != IN_TURN:
+        return Choice(False, Decision.as_given(K_TILES, asked, "each issues its multiplications as soon as it can"))
+    lacks = {
+        "ping-pong: each warpgroup has tiles of its own": pingpong,
+        f"{plural(warpgroups, 'warpgroup')}": warpgroups != 2,
+        "sums that stay in the accumulators": not promoted,
+        "two sets of sums, one of which is multiplied while the other is promoted": sets > 1,
+        "sums of both members of pairs, one after the other": waves(spec) > 1,
+        "groups, in which a warpgroup may have no rows": spec.problem.groups is not None,
+    }
+    if found := next((words for words, holds in lacks.items() if holds), ""):
+        expected = "two warpgroups that share a tile, and promote one set of sums of each k-tile"
+        raise spec.error(K_TILES, found=f'"{asked}" with {found}', expected=expected, fix="leave schedule.k_tiles out")
+    why = "a warpgroup promotes its sums while the multiplications of the other one run"
+    return Choice(True, Decision.as_given(K_TILES, asked, why))
+
+
 # `wgmma`: a warpgroup multiplies operands in shared memory asynchronously.
 
 
@@ -702,9 +738,13 @@ class Wgmma(Mma):
             grouped=spec.problem.groups is not None,
             waves=waves(spec),
         )
-        turns = Turns.TILES if consumers.value else Turns.LAST_K_TILES if last is not None and last.value else None
+        in_turn = choose_k_tiles(
+            spec, prod(warpgroups.value), pingpong=consumers.value, sets=sets, promoted=promote_k > 0
+        )
+        asked = ((consumers, Turns.TILES), (in_turn, Turns.K_TILES), (last, Turns.LAST_K_TILES))
+        turns = next((turns for choice, turns in asked if choice is not None and choice.value), None)
         groups = 2 if consumers.value else prod(warpgroups.value)
-        choices = filter(None, (cta_tile, atom, warpgroups, consumers, last, cluster, promotion, sums))
+        choices = filter(None, (cta_tile, atom, warpgroups, consumers, last, cluster, promotion, sums, in_turn))
         tiled_mma = TiledMma(atom.value, warpgroups.value)
         mma = MmaPlan(
             cta_tile=cta_tile.value,
