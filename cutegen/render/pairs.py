@@ -68,7 +68,8 @@ def pair_holes(plan: GemmPlan) -> PairHoles:
         if row_major
         else f"map_coordinates(({shape}, k, batches), {title}_MAJOR)"
     )
-    tile[x] = f"({_shape(pairs, f'CTA_{pairs.of.upper()} // 2')}, 2)"
+    # Of CTAs that multiply together, each has the columns of one member.
+    tile[x] = f"({_shape(pairs, f'CTA_{pairs.of.upper()} // 2')}, {2 // plan.atom.ctas})"
     return PairHoles(
         title=title,
         tile_of_c="(CTA_M // 2, CTA_N)" if pairs.of == "m" else "(CTA_M, CTA_N // 2)",

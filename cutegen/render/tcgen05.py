@@ -35,6 +35,7 @@ from cutegen.render.factors import (
 )
 from cutegen.render.groups import RestHoles, begin_of, cleared, group_constants, search_holes
 from cutegen.render.holes import chain_holes, gemm_context, host_parts, numerics
+from cutegen.render.pairs import pair_constants
 from cutegen.render.quantized import quantized_constants, quantized_holes
 from cutegen.render.scheduler import (
     cluster_constants,
@@ -48,7 +49,14 @@ from cutegen.render.scheduler import (
     sum_holes,
 )
 from cutegen.render.tensors import tensor_holes
-from cutegen.render.warpgroup import REST_BARRIER, part_constants, stored_parts, tensors_beside, to_shared
+from cutegen.render.warpgroup import (
+    REST_BARRIER,
+    has_pairs_of_contiguous_columns,
+    part_constants,
+    stored_parts,
+    tensors_beside,
+    to_shared,
+)
 
 LARGEST_LOAD = 128
 """Registers that one `tcgen05.ld` fills at most."""
@@ -120,6 +128,7 @@ def _text_parts(plan: GemmPlan) -> tuple[str, ...]:
         *_shared_parts(plan),
         "functions/wgmma.py.j2#shared_tile",
         "functions/boxes.py.j2#tensor_map_coordinates",
+        *(("functions/boxes.py.j2#pair_coordinates",) if has_pairs_of_contiguous_columns(plan) else ()),
         "functions/wgmma.py.j2#bulk_partition",
         "functions/boxes.py.j2#next_stage",
         "functions/boxes.py.j2#copy_k_tile",
@@ -177,7 +186,8 @@ def _drained_parts(plan: GemmPlan) -> tuple[str, ...]:
     if _adds_blocks(plan):
         return slice_parts(plan)
     if plan.split_k is None:
-        return ("epilogues/drained.py.j2",)
+        loaded = "sums" if plan.epilogue.fusion.pairs is None else "pairs"
+        return "epilogues/drained.py.j2", f"epilogues/drained_{loaded}.py.j2"
     return ("epilogues/drained_at_once.py.j2", *slice_parts(plan))
 
 
@@ -325,7 +335,7 @@ def _shared(plan: GemmPlan) -> SharedHoles:
             release_stage=to_copiers,
             complete_sums="commit_to(multiplied + buffer, pair)",
             release_tile="arrive_in_cluster(drained + buffer, leader)",
-            tile_of_b="tile_n * 2 + rank % 2",
+            tile_of_b="tile_n * 2 + rank % 2" if plan.epilogue.fusion.pairs is None else "(tile_n, rank % 2)",
             first_row="leader % CLUSTER_M",
             or_its_peer=" and its peer",
         )
@@ -462,6 +472,7 @@ def _settled(plan: GemmPlan) -> ConstantsByDecision:
         ),
         "schedule.tiles": _answers(plan),
         "mma.promote_k": _waves(plan),
+        "epilogue.pairs": pair_constants(plan.epilogue.fusion.pairs),
         "mma.accumulator": (f"BUFFERS, COLUMNS = {sums.buffers}, {allocated}  # columns of {sums.home}",),
         "schedule.cluster": (*cluster_constants(plan), *_copiers(plan)),
         **group_constants(plan),

@@ -120,7 +120,7 @@ def _text_parts(plan: GemmPlan) -> tuple[str, ...]:
         "functions/wgmma.py.j2#mma_operation",
         "functions/wgmma.py.j2#shared_tile",
         "functions/boxes.py.j2#tensor_map_coordinates",
-        *(("functions/boxes.py.j2#pair_coordinates",) if _has_pairs_of_contiguous_columns(plan) else ()),
+        *(("functions/boxes.py.j2#pair_coordinates",) if has_pairs_of_contiguous_columns(plan) else ()),
         "functions/wgmma.py.j2#bulk_partition",
         "functions/boxes.py.j2#next_stage",
         *_turn_parts(plan),
@@ -248,6 +248,7 @@ def stored_parts(plan: GemmPlan) -> tuple[str, ...]:
         "epilogues/pairs_of_columns": _has_pairs(plan),
         "epilogues/part_operands": True,
         f"epilogues/part_{values}": True,
+        "epilogues/others_in_registers": values == "pairs" and not _parts(plan).drained,
         "epilogues/part_values": values in ("pairs", "chain") and not (quantization and quantization.of_rows),
         "epilogues/source_behind_beta": bool(steps) and plan.epilogue.fusion.source_behind_beta,
         "epilogues/slices_of_threads": bool(beside) or not stmatrix,
@@ -279,7 +280,7 @@ def _has_pairs(plan: GemmPlan) -> bool:
     return plan.epilogue.fusion.pairs is not None
 
 
-def _has_pairs_of_contiguous_columns(plan: GemmPlan) -> bool:
+def has_pairs_of_contiguous_columns(plan: GemmPlan) -> bool:
     """Return whether the columns that are in pairs are contiguous in memory."""
     pairs = plan.epilogue.fusion.pairs
     return pairs is not None and plan.operand(pairs.operand).major == pairs.of
@@ -293,12 +294,11 @@ def _holds_vectors(plan: GemmPlan) -> bool:
 def tensors_beside(plan: GemmPlan, tensors: Iterable[TensorHoles]) -> list[TensorHoles]:
     """Return the tensors without a tensor map; a vector that warps hold has the names of its first elements."""
     beside = plain_tensors(plan, tensors)
-    if not _parts(plan).vectors_held:
-        return beside
-    held = [replace(x, firsts=_FIRSTS[x.along]) if x.along else x for x in beside]
+    if _parts(plan).vectors_held:
+        beside = [replace(x, firsts=_FIRSTS[x.along]) if x.along else x for x in beside]
     if (pairs := plan.epilogue.fusion.pairs) is None:
-        return held
-    return [each for x in held for each in (vectors_of_members(x, pairs) if x.along == pairs.of else (x,))]
+        return beside
+    return [each for x in beside for each in (vectors_of_members(x, pairs) if x.along == pairs.of else (x,))]
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,7 +98,6 @@ TCGEN05 = PartKeys(
         "schedule.k_tiles": "one elected thread multiplies for a CTA",
         "s2r.a.atom": "tcgen05.mma reads shared memory by matrix descriptors",
         "s2r.b.atom": "tcgen05.mma reads shared memory by matrix descriptors",
-        "epilogue.pairs": "its epilogue reads the sums of one column of C at a time from tensor memory",
     },
 )
 

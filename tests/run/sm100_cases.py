@@ -25,6 +25,7 @@ from cutegen.hardware.tcgen05_atoms import PAIR, ROWS
 from cutegen.plan import GemmPlan, plan
 from cutegen.run import Kernel
 from cutegen.spec import Bias, Epilogue, Extra, Factors, GemmSpec, Mma, Operand, Problem, Raster, Schedule, Tile
+from cutegen.spec.parts import Paired
 from cutegen.verify import random_extras, random_operands
 from cutegen.verify.counts import count_launch
 from tests.run.against_float64 import expected, hold
@@ -137,6 +138,10 @@ def random_case(seed: int) -> Case:
     n = rng.choice((8, across, 2 * across + 8, 4 * across)) if not swap else rng.choice((8, 136, 264))
     k = rng.choice((0, 8, depth, 2 * depth + 8, 5 * depth))
     case = Case(spec, m, n, k, rng.choice((None, None, 2)))
+    two_lanes = swap or (rows < ROWS and group == PAIR)  # in which the sums of a pair of columns would be
+    shared = b == "n" and cluster is not None  # by a copy of the columns of both members
+    if not (two_lanes or shared or scaled or integers or ops) and rng.random() < 0.5:
+        return _in_pairs(case, rng)
     if cluster is not None or group == PAIR:
         return case
     if rows * columns <= 128 * 128 and rng.random() < 0.3:
@@ -153,6 +158,23 @@ def _of_blocks(spec: GemmSpec, rng: random.Random) -> GemmSpec:
     )
     problem = replace(spec.problem, scale_a=a, scale_b=b)
     return replace(spec, problem=problem, tile=replace(spec.tile, cta=(m, n, block_k)))
+
+
+def _in_pairs(case: Case, rng: random.Random) -> Case:
+    """The case with pairs of columns, whose order a copy can take apart."""
+    assert case.spec.tile.cta is not None
+    k_major = case.spec.problem.b.major == "k"
+    layout = rng.choice(("halves", "interleaved", 8)) if k_major else "halves"
+    m, columns, k = case.spec.tile.cta
+    epilogue = replace(
+        case.spec.epilogue,
+        expression="x, y -> silu(x) * y",
+        pairs=Paired(layout, rng.choice(("gate", "up"))),  # type: ignore[arg-type]
+    )
+    spec = replace(
+        case.spec, epilogue=epilogue, tile=replace(case.spec.tile, cta=(m, max(32 if k_major else 64, columns), k))
+    )
+    return replace(case, spec=spec, n=-(-case.n // 16) * 16)
 
 
 def compiled(case: Case, arch: str, kernels: Cache) -> tuple[GemmPlan, Kernel]:
@@ -192,15 +214,32 @@ def try_case(case: Case, kernels: Cache) -> None:
 
 
 def shown(case: Case, kernels: Cache, mistake: tuple[str | re.Pattern[str], str]) -> str:
-    """What shows a mistake in the text of a right kernel, if anything does."""
+    """What shows a mistake in the PTX of a right kernel, if anything does."""
     planned, right = compiled(case, "sm_100", kernels)
+    return _error(planned, with_ptx(right, _planted(right.artifact.ptx, mistake)), case)
+
+
+def shown_in_text(case: Case, kernels: Cache, mistake: tuple[str | re.Pattern[str], str]) -> str:
+    """What shows a mistake in the text of a right kernel, if anything does."""
+    planned = plan(case.spec, "sm_100")
+    assert isinstance(planned, GemmPlan)
+    asked = request_of(planned)
+    text = _planted(asked.source.text, mistake)
+    wrong = build(replace(asked, source=replace(asked.source, text=text), edited=True), kernels)
+    return _error(planned, Kernel(wrong), case)
+
+
+def _planted(text: str, mistake: tuple[str | re.Pattern[str], str]) -> str:
     before, after = mistake
-    text = right.artifact.ptx
     wrong = text.replace(before, after) if isinstance(before, str) else before.sub(after, text)
     assert wrong != text, "nothing was planted"
+    return wrong
+
+
+def _error(planned: GemmPlan, kernel: Kernel, case: Case) -> str:
     for policy in POLICIES:
         try:
-            execute(planned, with_ptx(right, wrong), case, policy, max_steps=100_000)
+            execute(planned, kernel, case, policy, max_steps=100_000)
         except (AssertionError, CutegenError) as error:
             return str(error)
     return ""

@@ -278,6 +278,9 @@ class TmaTmem(Bulk):
     def operand(self, spec: GemmSpec, x: OperandTile, mma: MmaPlan, target: Target) -> OperandChoices[BulkTensorCopy]:
         """The layout decides the boxes and the descriptor."""
         check_rows(spec, x)
+        if x.run_elems is not None and mma.atom.ctas == PAIR and spec.epilogue.pairs is not None:
+            columns = x.extents[0]  # of one member
+            x = replace(x, run_elems=min(spec.epilogue.pairs.value.width or columns, columns))
         smem, described = choose_described(spec, x, mma)
         shares = mma.sharing[OPERANDS.index(x.name)]
         copy = choose_bulk_copy(spec, x, smem.value.chosen.atom, shares, of_pair=mma.atom.ctas == PAIR)

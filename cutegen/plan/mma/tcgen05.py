@@ -15,6 +15,7 @@ from cutegen.hardware.factor_atoms import ATOM_COLUMNS, ATOM_ROWS, PER_WORD
 from cutegen.hardware.tcgen05_atoms import COLUMNS, KINDS, LANES, PAIR, ROWS, columns_allocated, kind_of
 from cutegen.hardware.tcgen05_loads import columns_of_sums, load_of
 from cutegen.hardware.units import LINE_BYTES, WARP, WARPGROUP
+from cutegen.plan.epilogue.pairs import MATRIX_COLUMNS, check_tile
 from cutegen.plan.epilogue.quantized import check_blocks, check_drained
 from cutegen.plan.kernel.accumulator import Accumulator, Home, in_registers
 from cutegen.plan.kernel.role import MMA, Role
@@ -248,6 +249,37 @@ def check_slices(spec: GemmSpec, cta_tile: Extents, cluster: Extents) -> None:
         )
 
 
+def check_pairs(spec: GemmSpec, cta_tile: Extents, ctas: int) -> None:
+    """Raise SpecError for pairs of columns of whose two sums no thread can load both: those of a lane of tensor memory.
+
+    The columns of one member are the first half of the tile's. The CTAs of a pair copy those of a member each.
+    """
+    if spec.epilogue.pairs is None:
+        return
+    if spec.epilogue.pairs.value.of == "m":
+        raise spec.error(
+            "epilogue.pairs",
+            found=f"{spec.epilogue.pairs.value} with schedule.swap = true",
+            expected="columns of the tile: as rows they are in two lanes of tensor memory, and a thread loads one",
+            fix="leave schedule.swap out",
+        )
+    if spec.problem.scale_a is not None:
+        raise spec.error(
+            "epilogue.pairs",
+            found=f"{spec.epilogue.pairs.value} with factors of blocks",
+            expected="no factors: those of the columns of each member would be copied and added apart",
+            fix="an activation of its own after the product",
+        )
+    if cta_tile[0] * ctas == ROWS and ctas == PAIR:
+        raise spec.error(
+            "tile.cta",
+            found=f"{extents(cta_tile)} of a pair of CTAs with epilogue.pairs",
+            expected=f"M = {ROWS}: of {cta_tile[0]} rows the second half of the columns is in other lanes",
+            fix=f"tile.cta = {[ROWS, *cta_tile[1:]]}, or mma.cta_group = 1",
+        )
+    check_tile(spec, cta_tile, MATRIX_COLUMNS)
+
+
 def choose_atom(spec: GemmSpec, cta_tile: Extents, ctas: int) -> Choice[MmaAtom]:
     """Choose the instruction that has all rows and columns of the tile of `ctas`. Raises SpecError if none has."""
     m, n, k = cta_tile
@@ -375,6 +407,7 @@ class Tcgen05(Mma):
         cta_group = choose_cta_group(spec)
         atom, cluster = choose_atom(spec, cta_tile.value, cta_group.value), choose_cluster(spec, cta_group.value)
         check_slices(spec, cta_tile.value, cluster.value)
+        check_pairs(spec, cta_tile.value, cta_group.value)
         tile = cta_tile.value[:2]
         if blocks.scales_sums(spec):
             blocks.check_tile(spec, target, cta_tile.value, cta_group.value)
