@@ -87,6 +87,10 @@ def faults(lines: Sequence[Line], multiplications: int) -> list[str]:
     return found
 
 
+READ = ("sm100_hgemm_tn", "sm100_mxf8_tn", "sm100_nvf4_tn", "sm100_e4m3_block_scaled")
+"""The shipped specs whose machine code is read."""
+
+
 @pytest.fixture(scope="module")
 def hexed(kernels: Cache, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[GemmPlan, list[Line]]]:
     """The machine code of shipped specs."""
@@ -95,7 +99,7 @@ def hexed(kernels: Cache, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     except OutsideError:
         pytest.skip("no nvdisasm here")
     found = {}
-    for name in ("sm100_hgemm_tn", "sm100_mxf8_tn", "sm100_nvf4_tn"):
+    for name in READ:
         planned = plan(load_spec(name), "sm_100")
         assert isinstance(planned, GemmPlan)
         cubin = Path(build(request_of(planned), kernels).path) / "kernel.cubin"
@@ -104,7 +108,7 @@ def hexed(kernels: Cache, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     return found
 
 
-@pytest.mark.parametrize("name", ["sm100_hgemm_tn", "sm100_mxf8_tn", "sm100_nvf4_tn"])
+@pytest.mark.parametrize("name", READ)
 def test_machine_code_keeps_the_order_of_the_text(name: str, hexed: dict[str, tuple[GemmPlan, list[Line]]]) -> None:
     planned, lines = hexed[name]
     assert sum(line.has("LDTM") for line in lines) > 0

@@ -57,6 +57,7 @@ def test_the_shipped_specs_are_these() -> None:
         "simt_sgemm_tn",
         "sm100_bf16_grouped",
         "sm100_bf16_pair",
+        "sm100_e4m3_block_scaled",
         "sm100_hgemm_tn",
         "sm100_mxf8_tn",
         "sm100_nvf4_tn",

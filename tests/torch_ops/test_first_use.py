@@ -154,6 +154,19 @@ def test_a_capture_cannot_be_the_first_use() -> None:
         first_use.launched(launch, resolved, ready, capturing=True)
 
 
+@pytest.mark.slow
+@pytest.mark.dsl
+def test_factors_of_blocks_are_compared_too() -> None:
+    """A call of `scaled_mm` on a Blackwell: f32 factors of 1 x 128 and 128 x 128, as DeepSeek-V3 has them."""
+    x, of_x = cutegen.quantize(half(72, 272).float(), (1, 128))
+    w, of_w = cutegen.quantize(half(136, 272).float(), (128, 128))
+    found = cutegen.scaled_mm(x, w.T, of_x, "BlockWise1x128", of_w.T, "BlockWise128x128")
+    assert list(first_use._right.values()) == [True]
+    wide = x.double() * of_x.double().repeat_interleave(128, 1)[:, :272]
+    weights = w.double() * of_w.double().repeat_interleave(128, 0).repeat_interleave(128, 1)[:136, :272]
+    torch.testing.assert_close(found.double(), wide @ weights.T, rtol=2**-7, atol=1e-3)
+
+
 def test_the_setting_says_which_families_may_serve() -> None:
     """Of a Blackwell: any is sm100 by its estimate, `tried` is what has run, and a name is that family."""
     a = torch.empty(4096, 4096, dtype=torch.float16, device="meta")

@@ -157,6 +157,24 @@ def test_requests_say_the_blocks_and_make_specs_of_them() -> None:
     assert "family sm90" in said
 
 
+def test_a_blackwell_has_kernels_for_every_pair_of_recipes() -> None:
+    """By family sm100, of which no kernel has run on hardware; others scale no sums."""
+    x, w = torch.empty(64, 512, dtype=E4M3, device="meta"), torch.empty(256, 512, dtype=E4M3, device="meta")
+    for of_x, of_w in PAIRS:
+        scale_a = torch.empty(blocks(512), -(-64 // rows_of(of_x)), device="meta").T
+        scale_b = torch.empty(-(-256 // rows_of(of_w)), blocks(512), device="meta").T
+        if of_w == OF_ROWS:
+            scale_b = torch.empty(blocks(512), 256, device="meta")
+        if of_x == OF_BLOCKS:
+            scale_a = torch.empty(1, blocks(512), device="meta")
+        for arch in ("b200", "b300"):
+            said = cutegen.explain(x, w.T, arch=arch, scale_a=scale_a, scale_b=scale_b)
+            assert "family sm100, CTA tile 128x" in said
+            with cutegen.matmul_settings(family="tried"):
+                said = cutegen.explain(x, w.T, arch=arch, scale_a=scale_a, scale_b=scale_b)
+            assert "family sm100" not in said
+
+
 @pytest.mark.parametrize(
     ("strides", "align", "major"),
     [((5, 1), 4, "k"), ((1, 65), 4, "m"), ((6, 1), 4, "k"), ((8, 1), 16, "k"), ((1, 64), 16, "m")],

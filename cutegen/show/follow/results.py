@@ -170,10 +170,10 @@ class ResultFollower:
 
         `down` warpgroups lie below one another; each has complete atoms, which its parts divide, rows first.
         """
-        (rows, columns), sums = parts.tile, self.plan.mma.accumulator
-        down, atom_n = self._tile[0] // (rows * (parts.count // parts.columns)), sums.block[1]
-        row_block, group_n = within[0] // rows, within[1] // atom_n
-        part = row_block // down * parts.columns + within[1] % atom_n // columns
+        rows, columns = parts.tile
+        down, of_group = self._tile[0] // (rows * (parts.count // parts.columns)), parts.columns * columns
+        row_block, group_n = within[0] // rows, within[1] // of_group
+        part = row_block // down * parts.columns + within[1] % of_group // columns
         group = row_block % down + group_n * down
         slot = group * parts.buffers + part % parts.buffers
         return part, group, slot, (within[0] % rows, within[1] % columns)
