@@ -12,8 +12,8 @@ from cutegen.plan.geometry import vectors
 from cutegen.plan.values.copies import VectorCopy
 from cutegen.show.follow import Element, OperandElementPath, ResultElementPath, ResultFactorPath, follow
 from cutegen.show.follow.locations import VectorStep
-from cutegen.show.parts import element
-from cutegen.spec import Epilogue, GemmSpec, Operand, Problem, Quantized, Schedule, Tile
+from cutegen.show.parts import element, g2s
+from cutegen.spec import Epilogue, Factors, GemmSpec, Operand, Problem, Quantized, Schedule, Tile
 from tests.seeding import new_generator
 from tests.show.cases import plan_of
 
@@ -75,6 +75,22 @@ def test_requests_end_at_the_edges(which: str, problem: ProblemShape, sectors: i
     assert isinstance(copy, VectorCopy)
     assert step.warp_sectors == sectors_counted(way, step, copy, tile)
     assert sectors in (None, step.warp_sectors)
+
+
+def test_lanes_that_copy_factors_are_those_of_the_producer() -> None:
+    """Its warp follows the two warpgroups that multiply: thread 256 has the first lane, which copies every 32nd."""
+    operand, rows = Operand("e4m3", "k"), Factors((1, 128), align=4)
+    problem = Problem(a=operand, b=operand, c=Operand("bf16", "n"), scale_a=rows, scale_b=rows)
+    planned = plan(GemmSpec(family="sm90", problem=problem, tile=Tile((128, 64, 128))), "sm_90a")
+    assert isinstance(planned, GemmPlan)
+    for row in (0, 5, 69, 127):
+        way = follow(planned, Element("scale_a", (row, 2)), ProblemShape(1000, 64, 500))
+        assert isinstance(way, OperandElementPath)
+        assert isinstance(way.copy, VectorStep)
+        assert (way.copy.thread, way.copy.step, way.copy.steps) == (256 + row % 32, row // 32, 4)
+        assert way.copy.instruction == ("cp.async.ca.shared.global",)
+    said = g2s.view(planned, 100, ProblemShape(1000, 64, 500)).lines
+    assert any("First copy of warp 0 into shared memory" in line for line in said)  # counted among those that copy
 
 
 @pytest.mark.parametrize("swapped", [False, True])

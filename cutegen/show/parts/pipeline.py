@@ -52,6 +52,13 @@ WORDS: Mapping[str, Words] = {
     Action.MMA_WAIT: Words("group", "wgmma.wait_group", "wgmma.wait_group n"),
 }
 """Words of the actions, in the order in which a slot issues them; the name of the multiplication is the plan's atom."""
+OF_A_PRODUCER: Mapping[str, Words] = {
+    Action.BULK_FETCH: WORDS[Action.BULK_FETCH],
+    Action.FETCH: Words(
+        "cp.async", "cp.async, mbarrier.arrive", "cp.async by the producer's lanes, which arrive when these have landed"
+    ),
+}
+"""Words of a producer's copies, which precede the waits for them."""
 NOTE = (
     "In a line, instructions are issued from left to right: {}. The columns of the stages show the k-tile "
     "being read, or after < the one in flight."
@@ -86,7 +93,8 @@ def _words(slots: Sequence[Slot], multiplies: str) -> dict[str, Words]:
     steps = {step.instruction: step for slot in slots for step in slot.told}
     name, _, _ = multiplies.partition(".")
     share = "all of a k-tile" if steps[Action.MULTIPLY].k_block is None else "a k-tile's block"
-    words = {**WORDS, Action.MULTIPLY: Words(name, multiplies, f"{name} of {share}")}
+    first = OF_A_PRODUCER if Action.BULK_FETCH in steps else {}
+    words = {**first, **WORDS, **first, Action.MULTIPLY: Words(name, multiplies, f"{name} of {share}")}
     return {instruction: found for instruction, found in words.items() if instruction in steps}
 
 
