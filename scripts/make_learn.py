@@ -19,6 +19,8 @@ PICTURES = {
     "one_warp": "one_warp.toml mma --thread 0 --arch sm_80",
     "interleaved": '--layout "((4,8,2),((2,2),2)):((32,1,128),((16,8),256))" --tv 16,32 --thread 0',
     "permuted": '--layout "((4,8,2),((2,2),2)):((32,1,256),((16,8),128))" --tv 16,32 --thread 0',
+    "factors": '--layout "(8,(4,4)):(1,(0,8))" --dtype f32',
+    "tensor_memory": "sm100_hgemm_tn tmem --thread 40 --arch sm_100",
     "pipeline_sm90": "sm90_hgemm_tn pipeline --arch sm_90",
 }
 

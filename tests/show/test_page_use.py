@@ -53,6 +53,24 @@ def test_keys_and_complaints(browser: Page, tmp_path: Path) -> None:
     assert (browser.requests, browser.complaints) == ([], [])
 
 
+@pytest.mark.parametrize("width", [400, 900, 1280])
+def test_nothing_is_cut_off_in_a_window_of_any_width(width: int, browser: Page, tmp_path: Path) -> None:
+    metrics = {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
+    browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    try:
+        browser.open(page_of_plan(plan_of("sm100_bf16_pair"), "narrow", ProblemShape(256, 256, 256)), tmp_path)
+        browser.search("a,130,7")
+        assert "expected less than (128, 64)" in browser.text("#complaint")
+        left, right, most = browser.driver.execute_script(
+            "const box = document.getElementById('complaint').getBoundingClientRect();"
+            "return [box.left, box.right, document.documentElement.clientWidth];"
+        )
+        assert 0 <= left < right <= most
+        assert browser.driver.execute_script("return document.documentElement.scrollWidth") <= most
+    finally:
+        browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
 def test_one_element_is_where_the_text_says(browser: Page, tmp_path: Path) -> None:
     """a(12, 40) of sm80_hgemm_tn, which `tests/show/test_follow.py` finds in the executed PTX, too."""
     plan, problem = plan_of("sm80_hgemm_tn"), ProblemShape(128, 128, 64)

@@ -78,7 +78,7 @@ function fragmentView() {
       const operand = followed();
       const [down, right] = shown.modes;
       const colors = `Hue: warp. Shade: lane mod 4. Solid: t${state.thread}.`;
-      const stays = !operand.inPlace ? "" : `${operand.name} is not in registers: wgmma reads it through a descriptor. `;
+      const stays = !operand.inPlace ? "" : `${operand.name} is not in registers: the tensor core reads it through a descriptor. `;
       view.root.querySelector(".note").textContent = shown.sums
         ? `${stays}Accumulators of C (${down} down, ${right} to the right), by thread. ${colors}`
         : `One tile of the tiled MMA, ${shown.rows} × ${shown.columns} of ${operand.name} (${down} down, ${right} to the right): the thread that holds each element. ${colors}${packedWords(operand)}`;

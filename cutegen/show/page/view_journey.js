@@ -99,7 +99,7 @@ function stationsOfDescriptor(found) {
   const { operand, described } = found;
   return [
     [
-      "wgmma descriptor",
+      "Matrix descriptor",
       [
         ["descriptor", "64 bits", described.descriptor],
         ["block", "block", `${described.block}, k-block ${described.blockK}`],
