@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.__main__ import verdict
 from tests.faults.planted import PLANTED, Fault
 from tests.plan.families.test_grouped_rows import PLANTED as OF_GROUPED_ROWS
 from tests.plan.families.test_scaled_sums import PLANTED as OF_SCALED_SUMS
@@ -32,8 +33,8 @@ EXECUTED: tuple[Sized, ...] = (
 """Faults of templates that tests of their own plant, compile and execute."""
 
 
-def test_the_list_has_sixty_faults() -> None:
-    assert len(PLANTED) >= 60
+def test_the_list_has_a_hundred_faults() -> None:
+    assert len(PLANTED) >= 100
     assert sum(len(each) for each in EXECUTED) > 20
 
 
@@ -45,6 +46,22 @@ def test_a_fault_still_has_its_place_and_its_test(name: str) -> None:
     assert fault.before != fault.after
     path, _, test = fault.test.partition("::")
     assert f"\ndef {test}(" in (ROOT / path).read_text()
+
+
+def test_a_fault_is_found_by_its_text_where_files_have_moved(tmp_path: Path) -> None:
+    (tmp_path / "cutegen").mkdir()
+    (tmp_path / "tests").mkdir()
+    fault = Fault("cutegen/gone.py", "x = 1", "x = 2", "tests/gone.py::test_x")
+    assert verdict(fault, tmp_path) == "no place"
+    moved = tmp_path / "cutegen" / "there.py"
+    moved.write_text("x = 1\n")
+    assert verdict(fault, tmp_path) == "no test"
+    test = tmp_path / "tests" / "test_there.py"
+    test.write_text("from cutegen.there import x\n\n\ndef test_x() -> None:\n    assert x == 1\n")
+    assert verdict(fault, tmp_path) == "dead"
+    test.write_text(test.read_text().replace("== 1", "> 0"))
+    assert verdict(fault, tmp_path) == "alive"
+    assert moved.read_text() == "x = 1\n"
 
 
 @pytest.fixture(scope="module")
