@@ -1,4 +1,4 @@
-"""Write the measured tables of products on docs/performance.md, docs/grouped.md and docs/block_scales.md.
+"""Write the measured tables and figures of products on docs/performance.md, docs/grouped.md and docs/block_scales.md.
 
 `python scripts/make_products.py` does.
 
@@ -17,11 +17,11 @@ ROOT = Path(__file__).parents[1]
 DATA = ROOT / "docs" / "products.json"
 END = "<!-- end -->"
 TABLES: Mapping[str, tuple[str, ...]] = {
-    "docs/grouped.md": ("grouped", "masked", "wgrad"),
-    "docs/block_scales.md": ("scaled", "scaled_grouped"),
+    "docs/grouped.md": ("grouped", "masked", "wgrad", "loop"),
+    "docs/block_scales.md": ("scaled", "scaled_grouped", "large"),
     "docs/performance.md": ("summary",),
 }
-"""The tables of each page."""
+"""The tables of each page, and sentences with figures of single products."""
 TITLES = {
     "grouped": "packed groups of rows, bf16",
     "masked": "padded groups, bf16: groups x mean rows x N x K",
@@ -106,12 +106,38 @@ def _line(cells: Iterator[str] | list[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def _loop(products: Mapping[str, Mapping[str, Row]]) -> str:
+    """Return how much faster a loop of torch's products is where it is, with sizes that the host knows."""
+    graphs = {key: row["graph_us"] for key, row in products["grouped"].items()}
+    faster = {key: x["cutegen"] / x["loop"] for key, x in graphs.items() if x.get("loop", math.inf) < x["cutegen"]}
+    said = ", ".join(f"{ratio:.2f} times for {key}" for key, ratio in sorted(faster.items(), key=lambda x: -x[1]))
+    return (
+        "Sizes are read on the device. A loop of torch's products, whose sizes the host knows, is faster where each\n"
+        f"group fills large tiles: {said}."
+    )
+
+
+def _large(products: Mapping[str, Mapping[str, Row]]) -> str:
+    """Return the rates of the largest product."""
+    rows = {key: row["graph_us"] for key, row in products["scaled"].items()}
+    operations = {key: 2 * math.prod(map(int, key.split("x"))) for key in rows}
+    key = max(operations, key=operations.__getitem__)
+    ours, torch = (round(operations[key] / rows[key][each] / 1e6, -1) for each in ("cutegen", "torch"))
+    m, n, k = key.split("x")
+    return f"The largest product, {m} x {n} x {k}, reaches {ours:,.0f} TFLOP/s, of the {torch:,.0f} of torch's."
+
+
+OF_ALL = {"summary": summary, "loop": _loop, "large": _large}
+"""What is written of all products, by the name of its marker."""
+
+
 def written(page: str, data: Mapping[str, Any], names: tuple[str, ...]) -> str:
-    """Return the text of a page with its tables written anew."""
+    """Return the text of a page with its tables and sentences written anew."""
     for name in names:
         before, marker, rest = page.partition(begin(name))
         assert marker, f"no marker of {name}"
-        text = summary(data["products"]) if name == "summary" else table(name, data["products"][name])
+        products = data["products"]
+        text = OF_ALL[name](products) if name in OF_ALL else table(name, products[name])
         page = f"{before}{marker}\n\n{text}\n\n{END}{rest.partition(END)[2]}"
     return page
 

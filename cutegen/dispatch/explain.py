@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from cutegen.contract.launch import FACTORS
+from collections.abc import Iterator
+
+from cutegen.contract.launch import FACTORS, OPERANDS
+from cutegen.contract.tensor_map import BOX_MULTIPLE_BYTES
 from cutegen.dispatch.placement import VECTOR_BYTES
 from cutegen.dispatch.providers import providers
 from cutegen.dispatch.request import Matrix, Request
 from cutegen.dispatch.resolve import Resolved
-from cutegen.hardware import target
+from cutegen.hardware import Instruction, target
+from cutegen.spec import MODES
+from cutegen.spec.families import family_with
 from cutegen.support.columns import aligned
 
 
@@ -30,7 +35,7 @@ def explained(resolved: Resolved) -> str:
     if request.quantized is not None:
         rows.append(("quantized", f"a factor for 1 x 128 of c, {request.quantized}"))
     rows += [(f"copied: {name}", why) for name, why in resolved.copies.items()]
-    rows += [("remark", text) for text in target(request.target).remarks]
+    rows += [("remark", text) for text in (*target(request.target).remarks, *_begins(request))]
     for provider, answer in providers.answers(request):
         rows.append(("kernel" if answer.open is not None else "tried", f"{provider.name}: {answer.why}"))
     return "\n".join([shape, *aligned(rows)])
@@ -40,6 +45,20 @@ def _copied_as(factors: Matrix) -> str:
     """Describe factors, and how a kernel copies them to shared memory."""
     mapped = factors.align_bytes >= VECTOR_BYTES
     return f"{factors}: {'by tensor map' if mapped else 'by lanes of a warp, since strides allow no tensor map'}"
+
+
+def _begins(request: Request) -> Iterator[str]:
+    """Say which operands no box of a tensor map can begin in where groups do, and which would be faster."""
+    groups = request.groups
+    if groups is None or groups.of == "k" or not target(request.target).has(Instruction.BULK_TENSOR):
+        return
+    for name in OPERANDS:
+        if groups.packs(MODES[name]) and getattr(request, name).major == groups.of:
+            yield (
+                f"groups begin anywhere in rows of {name}, and boxes of tensor maps at multiples of "
+                f"{BOX_MULTIPLE_BYTES} bytes: family {family_with(Instruction.CP_ASYNC)} reads it by elements; "
+                f"{name} with K contiguous can have a faster kernel"
+            )
 
 
 def _mean(request: Request) -> str:

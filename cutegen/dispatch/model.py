@@ -11,6 +11,7 @@ from cutegen.dispatch.provider import Answer
 from cutegen.dispatch.request import TRIED, Matrix, Request
 from cutegen.errors import SpecError
 from cutegen.plan import GemmPlan, plan
+from cutegen.plan.values.predicted_time import sizes_line
 from cutegen.run import Kernel
 from cutegen.spec import (
     Bias,
@@ -111,7 +112,8 @@ def _planned(request: Request) -> tuple[str, BuildRequest | None]:
         return str(error), None
     chosen = f"family {made.family}, CTA tile {extents(made.cta_tile)}"
     foretold = next((each.for_problem for each in made.decisions if each.key == "tile.cta"), "")
-    return f"{chosen}: {foretold or f'chosen for {request.problem}'}", asked
+    sizes = () if made.predicted_time is None else sizes_line(made.predicted_time)
+    return "; ".join((f"{chosen}: {foretold or f'chosen for {request.problem}'}", *sizes)), asked
 
 
 def _operand(matrix: Matrix) -> Operand:

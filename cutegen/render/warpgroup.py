@@ -78,6 +78,7 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         "ahead_of_wait": _ahead_holes(plan, clusters["copy_options"]),
         **_turn_holes(plan),
         **_rest_holes(plan),
+        **_row_step_holes(plan),
         **search_holes(plan, next(x.matrix for x in common["tensors"] if x.name == RESULT)),
         "parts": _text_parts(plan),
         "imports": [
@@ -203,7 +204,8 @@ def _multiply_parts(plan: GemmPlan) -> tuple[str, ...]:
     )
     by_blocks = ("mainloops/rest_by_blocks.py.j2",) if mma.skips_k_blocks else ()
     # With promoted sums such waits are up to 1 % slower (docs/lab/hopper_experiments.md).
-    return ("functions/waits.py.j2#wait_for", *multiply, *rest, *by_blocks, "mainloops/wgmma.py.j2", order)
+    steps = ("mainloops/rows_of_groups.py.j2",) if mma.row_steps > 1 else ()
+    return ("functions/waits.py.j2#wait_for", *multiply, *rest, *by_blocks, "mainloops/wgmma.py.j2", *steps, order)
 
 
 def _first_copy_parts(plan: GemmPlan) -> tuple[str, ...]:
@@ -380,6 +382,7 @@ def _turn_holes(plan: GemmPlan) -> dict[str, str]:
         "turn_unit": "k-tile" if plan.mma.role.turns is Turns.K_TILES else "tile",
         "slice_of_group": "0" if plan.mma.role.alternates else "group * 128",
         "of_stages": "stage, phase, held, last" if in_turn else "stage: Int32, phase: Int32",
+        "passed_stages": "stage, phase, held, last" if in_turn else "stage, phase",
         "so_is_last": "; so is the stage `last`, if it is `held` from an earlier k-tile" if in_turn else "",
     }
 
@@ -409,6 +412,28 @@ def _rest_holes(plan: GemmPlan) -> dict[str, Any]:
             meet=f"cute.arch.barrier(barrier_id={barrier}, number_of_threads={threads})",
             of_lane="stops - begins" + (" + begins % K_VECTOR" if plan.k_vector > 1 else ""),
         ),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class RowSteps:
+    """Steps of rows that a warpgroup multiplies if a group has more rows than those of `above` steps."""
+
+    steps: int
+    above: int
+
+
+def _row_step_holes(plan: GemmPlan) -> dict[str, Any]:
+    """Return the holes of warpgroups that multiply all, fewer or one of the steps of rows of a group's last tile."""
+    mma, apart = plan.mma, plan.mma.tiled_mma.atom_layout.shape[0] > 1
+    rows = "MMA_SHAPE[0] * MMA_ATOM_LAYOUT[0]" if apart else "MMA_SHAPE[0]"
+    before = " - group_m * MMA_SHAPE[0]" if apart else ""
+    return {
+        "multiply": "multiply_rows" if mma.row_steps > 1 else "multiply_k_tiles",
+        "rows_left": f"m - tile_m * CTA_M{before}, " if mma.row_steps > 1 else "",
+        "step_rows": rows,
+        "all_steps_above": mma.row_steps - 1,
+        "fewer_steps": [RowSteps(steps, steps - 1) for steps in range(mma.row_steps - 1, 1, -1)],
     }
 
 

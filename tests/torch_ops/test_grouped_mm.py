@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch.nn import functional  # noqa: E402
 import cutegen  # noqa: E402
 import cutegen.grouped_mm  # noqa: E402
 from cutegen.build import Cache  # noqa: E402
+from cutegen.contract.distributions import Distribution  # noqa: E402
 from cutegen.dispatch.request import Request  # noqa: E402
 from cutegen.errors import OperandError, RequestError  # noqa: E402
 from cutegen.torch_ops import grouped  # noqa: E402
@@ -288,6 +290,25 @@ def test_requests_are_read_back_and_share_buckets() -> None:
     assert requests[0].name.startswith("grouped_m_packed_bf16")
 
 
+def test_explain_says_in_which_operands_groups_begin_anywhere() -> None:
+    """Boxes of tensor maps cannot begin there, so another family serves the call than with K contiguous."""
+
+    def meta(*shape: int) -> Tensor:
+        return torch.empty(shape, dtype=torch.float16, device="meta")
+
+    ends = torch.empty(4, dtype=torch.int32, device="meta")
+    rows, weights, columns = meta(64, 512), meta(4, 64, 256), meta(64, 512)
+    remark = "groups begin anywhere in rows of {},"
+    for call, name in (((rows.mT, weights), "a"), ((meta(4, 256, 64), columns), "b")):
+        said = cutegen.explain(*call, offs=ends, arch="sm_90")
+        assert remark.format(name) in said
+        assert "family sm80" in said.partition("kernel ")[2]
+        assert "groups begin anywhere" not in cutegen.explain(*call, offs=ends, arch="sm_80")
+    said = cutegen.explain(meta(4096, 1024), meta(4, 1024, 1024), offs=ends, arch="sm_90")
+    assert "groups begin anywhere" not in said
+    assert "family sm90" in said.partition("kernel ")[2]
+
+
 def test_explain_knows_calls_of_groups() -> None:
     x, ends = (
         torch.empty(512, 64, dtype=torch.float16, device="meta"),
@@ -297,6 +318,9 @@ def test_explain_knows_calls_of_groups() -> None:
     said = cutegen.explain(x, w.mT, offs=ends, arch="sm_80")
     assert "packed groups of m, chosen for 6 of M in each" in said
     assert "family sm80" in said
+    shown = " ".join(said.split())
+    assert all(f"{each} " in shown.partition("sizes of groups:")[2] for each in Distribution)
+    assert re.search(r"the worst takes \d\.\d\d times the best", shown)
     assert "chosen for 64 of M" in cutegen.explain(x, w.mT, offs=ends, expected=64, arch="sm_80")
     with pytest.raises(TypeError, match="unexpected keyword argument 'ends'"):
         cutegen.explain(x, w.mT, offs=ends, ends=ends)
@@ -407,3 +431,27 @@ def test_so_many_tensors_of_sizes_are_kept(monkeypatch: pytest.MonkeyPatch) -> N
     first, second = (torch.zeros(2, rows, 8) for rows in (3, 4))
     assert grouped.every_row(first) is grouped.every_row(first)
     assert grouped.every_row(second) is not grouped.every_row(second)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("form", ["m", "padded", "k"])
+def test_a_call_is_one_launch_on_a_gpu(form: str, kernels: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is copied, and what no group has is cleared by the same kernel."""
+    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(kernels.directory))
+    random, (rows, k, n) = torch.Generator().manual_seed(60), (256, 128, 192)
+    of_a, of_b = {
+        "m": ((rows, k), (3, k, n)),
+        "padded": ((3, rows, k), (3, k, n)),
+        "k": ((n, rows), (rows, k)),
+    }[form]
+    a, b = (torch.randn(shape, generator=random).bfloat16() for shape in (of_a, of_b))
+    given = named(form, [70, 0, 200] if form == "padded" else [70, 70, 200])
+    by_torch = cutegen.grouped_mm(a, b, **given)
+    there, ends = [x.cuda() for x in (a, b)], {name: x.cuda() for name, x in given.items()}
+    cutegen.grouped_mm(*there, **ends)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True) as profiled:
+        found = cutegen.grouped_mm(*there, **ends)
+    launched = [x.name for x in profiled.events() if x.device_type is torch.autograd.DeviceType.CUDA]
+    assert len(launched) == 1
+    assert "grouped" in launched[0]
+    torch.testing.assert_close(found.cpu(), by_torch, rtol=2.0**-7, atol=k * 2.0**-14)

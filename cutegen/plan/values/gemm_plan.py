@@ -35,7 +35,8 @@ class MmaPlan:
     Its sums are in `accumulator`. The threads of `role` multiply: those of one tiled MMA, or groups with a tiled MMA
     and a tile each. The CTAs of a `cluster` along M and N share copies, and those along K add the sums of as many
     slices. Pairs of CTAs, neighbors along M, multiply together if an instruction is for two. It
-    `skips_k_blocks` that lie past a group's part of K.
+    `skips_k_blocks` that lie past a group's part of K. Of a group's last tile a warpgroup multiplies the first of
+    `row_steps` equal numbers of rows, as many as have any of the group.
     """
 
     cta_tile: Extents
@@ -46,6 +47,7 @@ class MmaPlan:
     rounds_to_tf32: bool = False
     cluster: Extents = (1, 1, 1)
     skips_k_blocks: bool = False
+    row_steps: int = 1
 
     @property
     def threads(self) -> int:
@@ -85,6 +87,13 @@ class MmaPlan:
     def k_blocks(self) -> int:
         """Steps of the tiled MMA along K in a k-tile."""
         return self.cta_tile[2] // self.tiled_mma.tile_mnk[2]
+
+    def written(self, step: Step, opcodes: Counter[str]) -> Counter[str]:
+        """Return the opcodes of a step that the text has: its loop is written for each number of steps of rows."""
+        if step.action is Action.MULTIPLY:
+            return Counter({opcode: count * (self.row_steps + 1) // 2 for opcode, count in opcodes.items()})
+        times = self.row_steps if step.action in MMA_ORDER else 1
+        return Counter({opcode: count * times for opcode, count in opcodes.items()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
