@@ -72,7 +72,7 @@ def scaled_mm(
         check_contraction("scaled_mm", contraction_dim)
         swizzles = swizzle_names(swizzle_a, swizzle_b)
         a, b = operands(mat_a, mat_b, only(scale_a), only(scale_b), (of_a, of_b), swizzles)
-        if out is None and output_dtype is None:
+        if out is output_dtype is quantize is None:
             terms["out_dtype"] = "bf16"
         return matmul(a, b, **terms)
     recipe_a, recipe_b = recipes(

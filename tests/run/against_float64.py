@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from cutegen.contract.launch import RESULT_FACTORS
 from cutegen.run import Kernel
 from cutegen.run.call.storage import ENDS_NAMES
 from cutegen.verify import compare, expected_outcome, random_extras, random_operands
@@ -39,17 +40,20 @@ def check(
     return returned
 
 
-def expected(kernel: Kernel, a: Any, b: Any, extras: Mapping[str, Any]) -> Any:
-    """What the operands as they are now should give."""
+def expected(kernel: Kernel, a: Any, b: Any, extras: Mapping[str, Any], *, left: float = 0.0) -> Any:
+    """What the operands as they are now should give; elements that no group has are `left`."""
     accumulator = json.loads(kernel.artifact.plan_json)["mma"]["accumulator"]
-    return expected_outcome(kernel.contract, a, b, extras, accumulator=accumulator)
+    return expected_outcome(kernel.contract, a, b, extras, accumulator=accumulator, left=left)
 
 
 def hold(kernel: Kernel, out: Any, extras: Mapping[str, Any], outcome: Any) -> None:
-    """Hold the result, and `aux` where there is one, against what was expected."""
+    """Hold the result, and `aux` or its factors where there are some, against what was expected."""
     dtypes = {tensor.name: tensor.dtype for tensor in kernel.contract.tensors}
     result = compare(out, outcome.result, dtype=dtypes["c"])
     assert result.ok, result
     if outcome.aux is not None:
         aux = compare(extras["aux"], outcome.aux, dtype=dtypes["aux"])
         assert aux.ok, aux
+    if outcome.factors is not None:
+        factors = compare(extras[RESULT_FACTORS], outcome.factors, dtype=dtypes[RESULT_FACTORS])
+        assert factors.ok, factors

@@ -24,10 +24,26 @@ from cutegen.hardware import dtype
 from cutegen.hardware.tcgen05_atoms import PAIR, ROWS
 from cutegen.plan import GemmPlan, plan
 from cutegen.run import Kernel
-from cutegen.spec import Bias, Epilogue, Extra, Factors, GemmSpec, Mma, Operand, Problem, Raster, Schedule, Tile
+from cutegen.spec import (
+    Bias,
+    Epilogue,
+    Extra,
+    Factors,
+    GemmSpec,
+    Grouped,
+    Mma,
+    Operand,
+    Problem,
+    Quantized,
+    Raster,
+    Schedule,
+    Tile,
+)
 from cutegen.spec.parts import Paired
 from cutegen.verify import random_extras, random_operands
 from cutegen.verify.counts import count_launch
+from cutegen.verify.grouped import LEFT, given_by
+from cutegen.verify.trial import grouped_extras
 from tests.run.against_float64 import expected, hold
 from tests.run.ptx_mutants import with_ptx
 
@@ -83,12 +99,62 @@ class Case:
     n: int
     k: int
     batch: int | None
+    sizes: tuple[int, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.m},{self.n},{self.k} x {self.batch}: {self.spec}"
+        return f"{self.m},{self.n},{self.k} x {self.batch}, groups {self.sizes}: {self.spec}"
 
 
 def random_case(seed: int) -> Case:
+    """A kernel and a problem; some have a quantized result, and some groups of rows."""
+    case = _with_quantized(_of_one_product(seed), random.Random(f"quantized {seed}"))
+    return _with_groups(case, random.Random(f"groups {seed}"))
+
+
+def _with_quantized(case: Case, rng: random.Random) -> Case:
+    """The case with 8-bit floats and their factors as its result, one of eight that can have it."""
+    problem, epilogue, schedule = case.spec.problem, case.spec.epilogue, case.spec.schedule
+    integers = dtype(problem.a.dtype).is_integer and dtype(problem.a.dtype).values == 1
+    if rng.random() < 0.875 or integers or _scales_sums(case.spec) or epilogue.pairs or problem.aux:
+        return case
+    assert case.spec.tile.cta is not None
+    rows, columns, depth = case.spec.tile.cta
+    blocks = 256 if (rows, case.spec.mma.cta_group) == (64, PAIR) else 128
+    tile = rows, -(-columns // blocks) * blocks if problem.scale_a is None else 128, depth
+    c = Operand("e4m3", "n", 1 if problem.c.align == dtype(problem.c.dtype).bytes else 16)
+    spec = replace(
+        case.spec,
+        problem=replace(problem, c=c),
+        tile=Tile(tile),
+        epilogue=replace(epilogue, quantize=Quantized("e4m3", rng.choice(("f32", "ue8m0")))),
+        schedule=replace(schedule, swap=None, split_k=schedule.split_k if tile[1] == 128 else None),
+    )
+    return replace(case, spec=spec)
+
+
+def _with_groups(case: Case, rng: random.Random) -> Case:
+    """The case with its rows in groups, some of them empty, and some rows in none, one of six that can have them."""
+    problem, epilogue, scaled = case.spec.problem, case.spec.epilogue, case.spec.problem.scale_a is not None
+    if rng.random() < 0.83 or _scales_sums(case.spec) or epilogue.pairs:
+        return case
+    along_n = {
+        name: replace(x, major="n") for name in ("c", "aux", "residual") if (x := getattr(problem, name)) is not None
+    }
+    problem = replace(problem, a=replace(problem.a, major="k"), groups=Grouped("m"), **along_n)
+    schedule = replace(case.spec.schedule, swap=None, split_k=None, tiles=None, cluster=None)
+    mma = Mma() if scaled else case.spec.mma
+    some = (0, 1, case.m // 2, case.m, rng.randrange(case.m + 1))
+    ends = sorted(rng.choice(some) for _ in range(rng.choice((1, 3, 5))))
+    sizes = tuple(end - begin for begin, end in zip((0, *ends), ends, strict=False))
+    spec = replace(case.spec, problem=problem, mma=mma, schedule=schedule)
+    return replace(case, spec=spec, batch=None, sizes=sizes)
+
+
+def _scales_sums(spec: GemmSpec) -> bool:
+    return spec.problem.scale_a is not None and not spec.problem.scale_a.in_atoms
+
+
+def _of_one_product(seed: int) -> Case:
     """Types, factors, majors, alignments, tiles, clusters, stages, epilogues; problems of several tiles, all edges."""
     rng = random.Random(seed)
     extras: dict[str, Any] = {}
@@ -188,13 +254,17 @@ def compiled(case: Case, arch: str, kernels: Cache) -> tuple[GemmPlan, Kernel]:
 
 def execute(planned: GemmPlan, kernel: Kernel, case: Case, policy: str, max_steps: int | None = None) -> None:
     """Raise AssertionError unless a launch is right, is ordered by PTX alone, and has the plan's counts."""
-    a, b, out = random_operands(kernel.contract, case.m, case.n, case.k, seed=case.m + case.n, batch=case.batch)
-    extras = random_extras(kernel.contract, case.m, case.n, k=case.k, seed=case.k, batch=case.batch)
+    which: dict[str, Any] = {"batch": case.batch, "groups": len(case.sizes) or None}
+    a, b, out = random_operands(kernel.contract, case.m, case.n, case.k, seed=case.m + case.n, **which)
+    extras, given = random_extras(kernel.contract, case.m, case.n, k=case.k, seed=case.k, **which), ()
+    if kernel.contract.groups is not None:
+        given = tuple(given_by(kernel.contract.groups, case.sizes).tolist())
+        extras |= grouped_extras(kernel.contract, given, a, b, {**extras, "out": out})
     report = kernel.execute(a, b, out=out, **extras, policy=policy, max_steps=max_steps)
     assert report.violations == () == report.conventions, (report.violations, report.conventions)
-    differing = count_launch(planned, kernel.call_size(a, b, out, **extras), report).differing()
+    differing = count_launch(planned, kernel.call_size(a, b, out, **extras), report, given).differing()
     assert differing == {}, differing
-    hold(kernel, out, extras, expected(kernel, a, b, extras))
+    hold(kernel, out, extras, expected(kernel, a, b, extras, left=LEFT))
 
 
 def targets_of(case: Case) -> tuple[str, ...]:

@@ -158,3 +158,14 @@ def test_what_has_no_such_factors_is_refused() -> None:
         cutegen.quantize(matrix(8, 64), (1, 32))
     with pytest.raises(OperandError, match="C a multiple of 2"):
         cutegen.quantize(matrix(8, 63), **NV)
+
+
+def test_the_result_of_a_product_of_blocks_of_32_is_quantized() -> None:
+    (a, of_a), (b, of_b) = cutegen.quantize(matrix(40, 96), **MX), cutegen.quantize(matrix(136, 96), **MX)
+    terms: dict[str, Any] = SWIZZLED
+    recipe = "BlockWise1x32"
+    values, factors = cutegen.scaled_mm(a, b.T, of_a, recipe, of_b, recipe, **terms, quantize="e4m3")
+    wide = cutegen.scaled_mm(a, b.T, of_a, recipe, of_b, recipe, **terms, output_dtype=torch.float32)
+    wanted, of_wanted = cutegen.quantize(wide)
+    assert torch.equal(values.view(torch.uint8), wanted.view(torch.uint8))
+    assert torch.equal(factors, of_wanted)
