@@ -18,7 +18,7 @@ from cutegen.run import Kernel
 from cutegen.spec import Epilogue, Factors, GemmSpec, Mma, Quantized, Schedule
 from tests.run import test_grouped_wgmma as grouped
 from tests.run.test_grouped_kernels import failures
-from tests.run.test_quantized import CALLS, CHAIN, Setting, failure, hold_bits, made, replaced
+from tests.run.test_quantized import CALLS, CHAIN, PAIRS, Setting, failure, hold_bits, made, replaced
 
 ARCH, MX = "sm_100a", Factors((1, 32), "ue8m0")
 Of = partial(Setting, scaled=False, family="sm100")
@@ -144,10 +144,11 @@ def test_an_open_tile_has_whole_blocks(factors: Factors | None, tile: tuple[int,
             1,
             "a quantized C with schedule.swap; expected no exchange",
         ),
+        (Of("bf16", epilogue=PAIRS.epilogue), 1, "a quantized C of pairs of columns; expected none: .* 256 sums"),
         (Of(tile=(128, 128, 128), scaled=True), 1, "a quantized C with problem.scale_a = .*expected factors of 8 bits"),
         (Of("bf16", tile=(128, 128, 64), epilogue=Epilogue(smem=False)), 1, ""),
     ],
-    ids=["192 columns", "halves", "swap", "factors of f32", "straight from registers"],
+    ids=["192 columns", "halves", "swap", "pairs", "factors of f32", "straight from registers"],
 )  # fmt: skip
 def test_what_has_no_whole_blocks_is_refused(setting: Setting, ctas: int, said: str) -> None:
     if not said:

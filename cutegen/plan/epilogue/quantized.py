@@ -94,10 +94,17 @@ def check_blocks(spec: GemmSpec, cta_tile: Extents, warpgroups: Extents) -> None
 def check_drained(spec: GemmSpec) -> None:
     """Raise SpecError for a quantized C of which no thread that drains tensor memory has a whole row of a block.
 
-    Those are swapped products, and sums that factors of f32 scale.
+    Those are swapped products, pairs of columns, and sums that factors of f32 scale.
     """
     if spec.epilogue.quantize is None:
         return
+    if spec.epilogue.pairs is not None:
+        raise spec.error(
+            KEY,
+            found="a quantized C of pairs of columns",
+            expected="none: 128 elements are 256 sums, more than a thread has registers",
+            fix=f"leave {KEY} out",
+        )
     if (factors := spec.problem.scale_a) is not None and not factors.in_atoms:
         raise spec.error(
             KEY,
