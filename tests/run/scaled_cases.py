@@ -119,7 +119,7 @@ def failure_of(spec: GemmSpec, rng: random.Random, kernels: Cache) -> str:
         if warnings := [x for x in artifact.manifest.warnings if "registers spill" not in x]:
             return str(warnings)
         return (
-            _of_groups(planned, Kernel(artifact), rng)
+            of_groups(planned, Kernel(artifact), rng)
             if spec.problem.groups
             else _of_one(planned, Kernel(artifact), rng)
         )
@@ -153,7 +153,7 @@ def _of_one(planned: GemmPlan, kernel: Kernel, rng: random.Random) -> str:
     return str(counts.differing() or "")
 
 
-def _of_groups(planned: GemmPlan, kernel: Kernel, rng: random.Random) -> str:
+def of_groups(planned: GemmPlan, kernel: Kernel, rng: random.Random) -> str:
     """Execute a launch of groups of any sizes."""
     groups, seed = kernel.contract.groups, rng.randrange(1 << 30)
     assert groups is not None

@@ -5,6 +5,7 @@ They have never run on hardware.
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,19 +14,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cutegen.build import Cache
+from cutegen.api import request_of
+from cutegen.build import Cache, build
 from cutegen.errors import CutegenError, ProofError, SpecError
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.kernel.pipeline import Item
 from cutegen.plan.kernel.program import HANDSHAKES, Range
 from cutegen.plan.prove import prove
-from cutegen.run import float8_bits
-from cutegen.spec import Bias, Epilogue, Factors, GemmSpec, Mma, Operand, Problem, Schedule, Tile
+from cutegen.run import Kernel, float8_bits
+from cutegen.spec import Bias, Epilogue, Factors, GemmSpec, Grouped, Mma, Operand, Problem, Schedule, Tile
 from cutegen.verify import random_operands
 from cutegen.verify.reference import spread_factors
+from tests.run.ptx_mutants import with_ptx
+from tests.run.scaled_cases import of_groups
 from tests.run.sm100_cases import POLICIES, Case, compiled, execute, try_case
 from tests.run.test_block_scales import distinct_powers, in_memory
-from tests.run.wgmma_mutants import with_ptx
 
 BLOCK = 128
 ROWS, BLOCKS = Factors((1, BLOCK)), Factors((BLOCK, BLOCK))
@@ -39,6 +42,7 @@ def _spec(
     types: tuple[str, str] = ("e4m3", "e4m3"),
     tile: tuple[int, int, int] | None = None,
     bias: str | None = None,
+    groups: Grouped | None = None,
     **more: Any,
 ) -> GemmSpec:
     a, b = (Operand(each, "k") for each in types)
@@ -47,7 +51,13 @@ def _spec(
     return GemmSpec(
         family="sm100",
         problem=Problem(
-            a=a, b=b, c=Operand(c, "n"), scale_a=of_a, scale_b=of_b, bias=None if bias is None else Bias(bias)
+            a=a,
+            b=b,
+            c=Operand(c, "n"),
+            scale_a=of_a,
+            scale_b=of_b,
+            bias=None if bias is None else Bias(bias),
+            groups=groups,
         ),
         tile=Tile(cta, stages),
         name="blocks",
@@ -123,6 +133,39 @@ def test_factors_that_are_distinct_powers_of_two_make_results_exact(spec: GemmSp
         y.astype(float) * spread_factors(of_b.astype(float), (rows[1], BLOCK), y.shape)
     ).T
     np.testing.assert_array_equal(out.astype(float), exact)
+
+
+GROUPED = _spec(64, 5, c="bf16", groups=Grouped("m"))
+OF_GROUPS = {
+    "packed": GROUPED,
+    "padded": _spec(96, 5, (BLOCKS, ROWS), c="bf16", groups=Grouped("m", "padded")),
+    "swapped": _spec(32, 5, c="f16", groups=Grouped("m"), schedule=Schedule(swap=True)),
+    "columns": _spec(64, 5, (BLOCKS, ROWS), c="f32", groups=Grouped("n")),
+}
+
+
+def _failures(planned: GemmPlan, kernel: Kernel, launches: int) -> list[str]:
+    """What is wrong with launches of groups of any sizes, some empty; conventions are wrong, too."""
+    return [said for seed in range(launches) if (said := of_groups(planned, kernel, random.Random(seed)))]
+
+
+@pytest.mark.dsl
+@pytest.mark.slow
+@pytest.mark.parametrize("spec", OF_GROUPS.values(), ids=[*OF_GROUPS])
+def test_groups_have_factors_of_their_own(spec: GemmSpec, kernels: Cache) -> None:
+    assert _failures(*compiled(Case(spec, 0, 0, 0, None), "sm_100", kernels), 4) == []
+
+
+@pytest.mark.dsl
+@pytest.mark.slow
+def test_factors_that_begin_with_the_first_group_are_noticed(kernels: Cache) -> None:
+    planned, _ = compiled(Case(GROUPED, 0, 0, 0, None), "sm_100", kernels)
+    request = request_of(planned)
+    text = request.source.text
+    wrong = text.replace("(begin + tile_m * CTA_M) // 4 * 4", "tile_m * CTA_M // 4 * 4")
+    assert wrong != text
+    artifact = build(replace(request, source=replace(request.source, text=wrong)), kernels)
+    assert _failures(planned, Kernel(artifact), 4)
 
 
 Change = Callable[[str], str]

@@ -249,6 +249,18 @@ def test_a_request_has_the_factors_and_is_explained() -> None:
     assert "copied" not in said
 
 
+def test_a_blackwell_has_kernels_for_groups_with_factors() -> None:
+    """By family sm100, of which no kernel has run on hardware."""
+    x, w = torch.empty(64, 512, dtype=E4M3, device="meta"), torch.empty(3, 256, 512, dtype=E4M3, device="meta")
+    scales = {
+        "scale_a": torch.empty(4, 64, device="meta").T,
+        "scale_b": torch.empty(3, 2, 4, device="meta").mT,
+        "offs": torch.empty(3, dtype=torch.int32, device="meta"),
+    }
+    said = cutegen.explain(x, w.mT, arch="b200", **scales)
+    assert "family sm100, CTA tile 128x" in said
+
+
 def test_what_does_not_fit_is_told() -> None:
     x, w = operand(FORMS["m"][0], OF_ROWS, "m"), operand(FORMS["m"][1], OF_BLOCKS, "m")
     rows, columns = torch.rand(ROOM), torch.rand(G, N)
