@@ -59,47 +59,58 @@ class Launch:
     """The kernel sets what no group has to 0; nothing but its result is looked at then."""
 
 
-_MANY_GROUPS = tuple(range(2, 80, 2))
+_MANY_GROUPS = (*(0,) * 33, 1, 40, 40, 90)
 LAUNCHES: Mapping[str, tuple[Launch, ...]] = {
     "sm100_hgemm_tn": (
         Launch(40, 264, 72),
+        Launch(128, 256, 64),
         Launch(40, 264, 648, "in-order"),
         Launch(264, 520, 136),
         Launch(40, 264, 0, batch=2),
+        Launch(131, 261, 71, "random:2"),
         Launch(136, 2056, 8, "random:1"),
     ),
     "sm100_bf16_pair": (
         Launch(40, 264, 72),
+        Launch(256, 256, 64),
         Launch(40, 264, 968, "in-order"),
         Launch(264, 520, 136),
         Launch(40, 264, 0, batch=2),
+        Launch(131, 261, 71, "random:2"),
         Launch(264, 2056, 8, "random:1"),
     ),
     "sm100_mxf8_tn": (
         Launch(40, 200, 144),
+        Launch(128, 192, 128),
         Launch(40, 400, 1168, "in-order"),
         Launch(264, 400, 272),
         Launch(40, 200, 0, batch=2),
+        Launch(131, 197, 141, "random:2"),
         Launch(136, 1544, 16, "random:1"),
     ),
     "sm100_nvf4_tn": (
         Launch(40, 136, 160),
+        Launch(128, 128, 128),
         Launch(40, 264, 1168, "in-order"),
         Launch(264, 264, 272),
         Launch(40, 136, 0, batch=2),
+        Launch(131, 133, 157, "random:2"),
         Launch(136, 1032, 16, "random:1"),
     ),
     "sm100_bf16_grouped": (
         Launch(203, 256, 136, ends=(3, 3, 203)),
+        Launch(256, 256, 64, ends=(128, 256)),
         Launch(150, 264, 648, "in-order", ends=(0, 130, 140)),
-        Launch(90, 520, 72, ends=_MANY_GROUPS),
+        Launch(90, 264, 72, ends=_MANY_GROUPS),
         Launch(40, 264, 0, ends=(7, 40)),
-        Launch(300, 2056, 8, "random:1", ends=(-5, 290, 200, 500)),
+        Launch(131, 255, 71, "random:2", ends=(31, 130)),
+        *(Launch(35, n, 8, ends=(3, 35)) for n in (63, 127, 191)),
+        Launch(150, 2056, 8, "random:1", ends=(-5, 140, 100, 500)),
         Launch(90, 136, 72, ends=(20, 60), clears=True),
     ),
 }
-"""Every kernel's problems: tails of each mode, more k-tiles than stages, more tiles than buffers, no K, every band of
-the order of tiles."""
+"""Problems of each kernel: extents of whole tiles, of whole vectors, and of odd numbers, more k-tiles than stages, more
+tiles than buffers, no K, every band of the order of tiles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,16 +226,14 @@ def store(path: Path, found: Iterable[Verdict]) -> None:
 
 
 def verdicts(right: Right, tried: Iterable[Mutant], known: Iterable[Verdict] = ()) -> Iterator[Verdict]:
-    """The verdict on each; the message of a survivor is why it may survive. Those `known` to be dead are not tried."""
-    dead = {(each.kernel, each.mutant): each for each in known if each.word != SURVIVED}
+    """The verdict on each; the message of a survivor is why it may survive, which may have become known."""
+    words = {(each.kernel, each.mutant): (each.word, each.message) for each in known}
     for mutant in tried:
-        if (found := dead.get((right.name, mutant))) is not None:
-            yield found
-            continue
-        word, message = right.shown(mutant)
-        if word == SURVIVED:
-            message = reason(right.text, mutant) or ""
-        yield Verdict(right.name, mutant, word, message)
+        why = reason(right.text, mutant) or ""
+        word, message = words.get((right.name, mutant), (SURVIVED, ""))
+        if word == SURVIVED and not (message and why):
+            word, message = right.shown(mutant)
+        yield Verdict(right.name, mutant, word, why if word == SURVIVED else message)
 
 
 def table(found: Sequence[Verdict]) -> list[str]:
@@ -248,22 +257,26 @@ def main() -> int:
     parser.add_argument("--sample", type=int, help="so many of each kernel's (default: all)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
-        "--json", type=Path, help="where verdicts are kept: a later call tries survivors and what is new"
+        "--json",
+        type=Path,
+        help="where verdicts are kept: a later call tries what is new, and survivors without a reason",
     )
     parser.add_argument("--kernels", type=Path, help="where right kernels are kept (default: nowhere)")
     options = parser.parse_args()
     found: list[Verdict] = []
-    known = load(options.json) if options.json and options.json.exists() else ()
+    known = load(options.json) if options.json and options.json.exists() else []
+    kept = {(each.kernel, each.mutant): each for each in known}
     with TemporaryDirectory() as folder:
         for name in options.kernel or LAUNCHES:
             right = Right(name, Cache(options.kernels or Path(folder)))
             tried = [each for each in mutants(right.text) if not options.order or each.kind in ORDER_KINDS]
             for verdict in verdicts(right, sampled(tried, options.sample, options.seed), known):
                 found.append(verdict)
+                kept[verdict.kernel, verdict.mutant] = verdict
                 if verdict.word == SURVIVED:
                     print(f"{verdict}\n    {verdict.message or 'NO REASON KNOWN'}", flush=True)
                 if options.json:
-                    store(options.json, found)
+                    store(options.json, kept.values())
     print(*table(found), sep="\n")
     return int(any(each.word == SURVIVED and not each.message for each in found))
 

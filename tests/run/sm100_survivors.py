@@ -15,21 +15,24 @@ LABEL = re.compile(r"^\$\w+:", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Survivors:
-    """Mutants of some `kinds`, on a line that begins with `before` of a block with `beside`, and why they may survive.
+    """Mutants of some `kinds`, on a line that begins with `before`, and why they may survive.
 
-    Both are patterns. A block is what stands from one label to the next.
+    The block of the line, from one label to the next, has `beside`, and the lines around, from three before to two
+    after, have `near`: patterns all.
     """
 
     kinds: tuple[str, ...]
     before: str
     why: str
     beside: str = ""
+    near: str = ""
 
 
 _BEFORE, _AFTER = "tcgen05.fence::before_thread_sync", "tcgen05.fence::after_thread_sync"
 _FENCES = (f"{_BEFORE} dropped", f"{_AFTER} dropped", "fence on the wrong side")
 _LOGIC = ("and for or", "one of two conditions")
 _NUMBERS = ("number in a comparison", "comparison off by one", "number", "number halved")
+_BRANCHES = ("branch always taken", "branch taken on the other condition", "branch never taken")
 _CHOICES = (*_NUMBERS, "selection exchanged", "sign of a term", "branch always taken", "branch never taken")
 
 EXPLAINED: tuple[Survivors, ...] = (
@@ -83,17 +86,25 @@ EXPLAINED: tuple[Survivors, ...] = (
     Survivors(
         ("number", "number halved"), r"mov\.b64 %rd\d+, 0;", "a cache policy changes no value", r"L2::cache_hint"
     ),
-    Survivors(_LOGIC, "", "a short cut of the order of tiles: the long way gives the same", r"setp\.lt\.s32 .*, 2;"),
+    Survivors(
+        _LOGIC, "or.pred", "a short cut of the order of tiles: the long way gives the same", r"setp\.lt\.s32 .*, 2;"
+    ),
+    Survivors(
+        ("one of two conditions",),
+        "and.pred",
+        "a quotient is rounded up where it has a remainder and is positive: no extent is negative",
+        near=r"setp\.(gt\.s32 .*, -1|lt\.s32 .*, 0);\s+(and|or)\.pred.*\s+selp",
+    ),
     Survivors(
         _LOGIC,
-        "",
-        "a quotient is rounded up for numbers of either sign, and no extent is negative",
-        r"setp\.(gt\.s32 .*, -1|lt\.s32 .*, 0);",
+        "and.pred",
+        "where groups are along M, the warp that multiplies needs to know only that its tile is in one of them",
+        near=r"add\.s32 .*, 32;\s+setp\.lt.*\s+and\.pred",
     ),
     Survivors(
         ("number in a comparison", "comparison off by one"),
         r"setp\.(gt\.s32 .*, -1|lt\.s32 .*, 0);",
-        "a quotient is rounded up for numbers of either sign, and no extent is negative",
+        "a quotient is rounded up where it has a remainder and is positive: no extent is negative, and 0 has none",
     ),
     Survivors(
         _CHOICES,
@@ -101,14 +112,34 @@ EXPLAINED: tuple[Survivors, ...] = (
         "a quotient of numbers from 2^21 on, in two steps: no small problem has so many tiles",
         "0f3F7FFFF8",
     ),
+    Survivors(
+        (*_NUMBERS, *_BRANCHES),
+        r"(setp\.gt\.s32 .*, 2097151;|@%p\d+ bra)",
+        "below 2^21 the way of larger numbers gives the same quotient",
+        ", 2097151;",
+    ),
+    Survivors(
+        (*_NUMBERS, *_BRANCHES),
+        r"(setp\.ne\.b32 .*, 1;|@%p\d+ bra)",
+        "any warp, or none, may prefetch tensor maps",
+        "prefetch",
+    ),
+    Survivors(
+        ("selection exchanged", "parity that does not turn", "wait for a barrier dropped", *_NUMBERS),
+        "",
+        "the warp that multiplies waits for both buffers, and at the end for the cluster, whose warps come later still",
+        r"(?s)\A(?=.*try_wait)(?=.*mov\.pred\s+%p\d+, 0;)(?!.*tcgen05)",
+    ),
 )
 
 
 def reason(text: str, mutant: Mutant) -> str | None:
     """Why a mutant of a kernel's text may survive, or None if it is not known to."""
     block = block_of(text, mutant.line)
+    around = "\n".join(text.split("\n")[max(0, mutant.line - 4) : mutant.line + 2])
     for row in EXPLAINED:
-        if mutant.kind in row.kinds and re.match(row.before, mutant.before) and re.search(row.beside, block):
+        places = (row.beside, block), (row.near, around)
+        if mutant.kind in row.kinds and re.match(row.before, mutant.before) and all(re.search(*x) for x in places):
             return row.why
     return None
 
