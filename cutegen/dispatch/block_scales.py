@@ -18,6 +18,7 @@ from cutegen.dispatch.request import Matrix
 from cutegen.dispatch.shapes import Multiplied, Shape
 from cutegen.dispatch.types import FLOAT8
 from cutegen.errors import OperandError
+from cutegen.hardware import Instruction, target
 from cutegen.hardware import dtype as element_type
 from cutegen.run.call.operands import Form, compact_strides
 from cutegen.support.words import round_up
@@ -128,10 +129,21 @@ def folds_factors(form: Form, block: Block, problem: Multiplied) -> bool:
     return block[0] == 1 and as_matrices(form, problem.batch, fold=True) is not None
 
 
-def place_factors(name: str, form: Form, address: int, block: Block, problem: Multiplied, *, fold: bool) -> Placement:
-    """Return factors as a kernel reads them: in place if either mode is contiguous, else a copy with rows contiguous.
+def takes_any_stride(target_name: str) -> bool:
+    """Return whether kernels of a target take factors of strides that no tensor map has: lanes of a warp copy them.
 
-    A kernel is for those of which a tensor map exists, by 16 bytes, or for any, by elements.
+    >>> takes_any_stride("sm_90"), takes_any_stride("sm_100")
+    (True, False)
+    """
+    return target(target_name).has(Instruction.WGMMA)
+
+
+def place_factors(
+    name: str, form: Form, address: int, block: Block, problem: Multiplied, *, fold: bool, any_stride: bool
+) -> Placement:
+    """Return factors as a kernel reads them: in place if either mode is contiguous, else as a copy.
+
+    A kernel is for those of which a tensor map exists, by 16 bytes, or of `any_stride`, by elements.
     """
     rows, size = "m" if name == "scale_a" else "n", element_type(form.dtype).bytes
     placed = as_matrices(form, problem.batch, fold=fold)
@@ -140,29 +152,34 @@ def place_factors(name: str, form: Form, address: int, block: Block, problem: Mu
         last = major_of(placed, prefer_last=(name == "scale_a") == (block[0] > 1))
         if last is not None and (len(placed.shape) == 2 or placed.strides[0] >= 0):
             align = alignment(placed, address, last=last, element_bytes=size)
-            if align >= size:
+            if align >= (size if any_stride else VECTOR_BYTES):
                 major = "k" if last is (name == "scale_a") else rows
                 align = VECTOR_BYTES if align >= VECTOR_BYTES else size
                 return Placement(placed, Matrix(form.dtype, major, align, block))
     return _copied(name, form, block, problem, rows, fold=fold)
 
 
-def _copied(name: str, form: Form, block: Block, problem: Multiplied, major: str, *, fold: bool) -> Placement:
-    """Return a copy with rows contiguous, whose leading stride is a multiple of the vector size."""
+def _copied(name: str, form: Form, block: Block, problem: Multiplied, rows: str, *, fold: bool) -> Placement:
+    """Return a copy whose leading stride is a multiple of the vector size.
+
+    As in specs, `rows` are contiguous if each has its own factor, else K.
+    """
     *batch, first, second = form.shape
     whole = tuple(batch) if not fold or prod(batch) == 1 else ()
     if fold:
         first *= prod(batch)
-    inner, outer = (first, second) if name == "scale_a" else (second, first)
+    major = rows if block[0] == 1 else "k"
+    last = (name == "scale_a") is (major == "k")
+    inner, outer = (second, first) if last else (first, second)
     stride = round_up(max(inner, 1), VECTOR_BYTES // element_type(form.dtype).bytes)
-    strides = (1, stride) if name == "scale_a" else (stride, 1)
+    strides = (stride, 1) if last else (1, stride)
     many = prod(whole)
     if many == 1:
         whole = ()
     steps = tuple(outer * stride * x for x in compact_strides(whole))
     shape = (*whole, first, second)
     elems = many * outer * stride
-    copy = Copy(shape, shape, (*steps, *strides), elems, "neither its rows nor its columns are contiguous")
+    copy = Copy(shape, shape, (*steps, *strides), elems, "no kernel reads its strides")
     seen = (many, first, second) if whole else (first, second)
     read = form._replace(shape=seen, strides=((outer * stride, *strides) if whole else strides))
     return Placement(read, Matrix(form.dtype, major, VECTOR_BYTES, block), copy)

@@ -17,7 +17,7 @@ from cutegen.contract.groups import GROUP, Groups
 from cutegen.contract.launch import ENDS, OPERANDS, RESULT_FACTORS
 from cutegen.contract.problem import ProblemShape
 from cutegen.contract.quantized import FactorsOfC
-from cutegen.dispatch.block_scales import SCALES, Block, block_of, check_factors, place_factors
+from cutegen.dispatch.block_scales import SCALES, Block, block_of, check_factors, place_factors, takes_any_stride
 from cutegen.dispatch.formula import Formula
 from cutegen.dispatch.gated import LEAST_OF_PAIRS, Gated, gated_of
 from cutegen.dispatch.placement import VECTOR_BYTES, WORTH_A_COPY, Copy, Placement, alignment, major_of, takes_apart
@@ -156,7 +156,8 @@ def joins_pairs(given: Given, gated: Gated) -> bool:
     if gated.pairs.width is not None or block[0] == 1 or n % (2 * block[0]):
         return False
     problem = Multiplied(tuple(batch), 0, n, k)
-    return place_factors("scale_b", *given["scale_b"], block, problem, fold=False).matrix.major == "k"
+    placed = place_factors("scale_b", *given["scale_b"], block, problem, fold=False, any_stride=True)
+    return placed.matrix.major == "k"
 
 
 def _check_scales(forms: Mapping[str, Form], product: GroupedProduct) -> None:
@@ -257,7 +258,10 @@ def resolve_groups(given: Given, terms: GroupedTerms, where: CallTarget, out_dty
         if name in blocks:
             batch = () if len(forms[name].shape) == 2 else (product.count,)
             problem = replace(product.multiplied, batch=batch)
-            placements[name] = place_factors(name, *given[name], blocks[name], problem, fold=False)
+            any_stride = takes_any_stride(where.target)
+            placements[name] = place_factors(
+                name, *given[name], blocks[name], problem, fold=False, any_stride=any_stride
+            )
         else:
             placements[name] = _vector("m" if name == "scale_a" else "n", *given[name], may_repeat=True)
     if terms.quantized is not None:

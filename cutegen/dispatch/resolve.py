@@ -9,7 +9,15 @@ from typing import NoReturn, TypedDict
 
 from cutegen.contract.buckets import BATCH_INVARIANT_M, bucket
 from cutegen.contract.problem import ProblemShape
-from cutegen.dispatch.block_scales import SCALES, Block, blocks_of, check_factors, folds_factors, place_factors
+from cutegen.dispatch.block_scales import (
+    SCALES,
+    Block,
+    blocks_of,
+    check_factors,
+    folds_factors,
+    place_factors,
+    takes_any_stride,
+)
 from cutegen.dispatch.formula import Formula
 from cutegen.dispatch.gated import LEAST_OF_PAIRS, Gated
 from cutegen.dispatch.placement import (
@@ -133,7 +141,10 @@ def resolve(given: Given, formula: Formula, where: CallTarget, out_dtype: str | 
         placements["bias"] = _bias(*given["bias"])
     for name in ("scale_a", "scale_b"):
         if name in blocks:
-            placements[name] = place_factors(name, *given[name], blocks[name], problem, fold=fold and name == "scale_a")
+            any_stride, folded = takes_any_stride(where.target), fold and name == "scale_a"
+            placements[name] = place_factors(
+                name, *given[name], blocks[name], problem, fold=folded, any_stride=any_stride
+            )
         elif name in given:
             placements[name] = place_scale(name, *given[name], problem, fold=fold)
     if formula.quantized is not None:

@@ -108,7 +108,7 @@ def form(shape: tuple[int, ...], strides: tuple[int, ...], dtype: str = "f32") -
         (Pairs("gate", 1), 512, (1, 4), False),  # a block has columns of both
         (Pairs("up"), 384, (1, 4), False),  # a block has columns of both
         (Pairs("up"), 512, (4, 1), False),  # factors are not contiguous along K
-        (Pairs("up"), 512, (1, 3), False),  # no tensor map of them
+        (Pairs("up"), 512, (1, 3), True),  # without a tensor map: lanes copy them, or the call does
     ],
 )
 def test_kernels_take_pairs_whose_members_have_blocks_of_their_own(

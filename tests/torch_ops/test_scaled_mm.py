@@ -194,9 +194,19 @@ def test_factors_of_any_leading_stride_are_read_in_place(strides: tuple[int, int
 def test_factors_of_which_no_mode_is_contiguous_are_copied() -> None:
     x, w = torch.empty(64, 512, dtype=E4M3), torch.empty(256, 512, dtype=E4M3)
     call = Arguments(x, w.T, scale_a=torch.empty_strided((64, 4), (8, 2)), scale_b=torch.empty(2, 4).T)
-    assert call.resolved(call.tensors(), "h100").copies == {
-        "scale_a": "neither its rows nor its columns are contiguous"
-    }
+    assert call.resolved(call.tensors(), "h100").copies == {"scale_a": "no kernel reads its strides"}
+
+
+@pytest.mark.parametrize("recipe", [OF_ROWS, OF_BLOCKS])
+def test_kernels_of_a_blackwell_read_copies_of_factors_without_a_tensor_map(recipe: str) -> None:
+    """A copy has the mode of the rows contiguous if each row has its factor, else K, as specs have them."""
+    x, w = torch.empty(640, 640, dtype=E4M3), torch.empty(256, 640, dtype=E4M3)
+    of_x, of_w = torch.empty(640 // rows_of(recipe), 5), torch.empty(2, 5)
+    call = Arguments(x, w.T, scale_a=of_x, scale_b=of_w.T)
+    resolved = call.resolved(call.tensors(), "b200")
+    assert set(resolved.copies) == {"scale_a", "scale_b"}
+    assert resolved.request.scale_a == Matrix("f32", "m" if recipe == OF_ROWS else "k", 16, (rows_of(recipe), BLOCK))
+    assert resolved.request.scale_b == Matrix("f32", "k", 16, (BLOCK, BLOCK))
 
 
 @pytest.mark.dsl
