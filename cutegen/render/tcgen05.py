@@ -470,7 +470,7 @@ def _settled(plan: GemmPlan) -> ConstantsByDecision:
             f"ACCUMULATOR_DTYPE = cutlass.{plan.atom.c_dtype.dsl_name}",
             f"PRODUCER_WARP, MMA_WARP, THREADS = {producer}, {mma}, {plan.threads}",
         ),
-        "schedule.tiles": _answers(plan),
+        **({"schedule.tiles": answers} if (answers := _answers(plan)) else {}),
         "mma.promote_k": _waves(plan),
         "epilogue.pairs": pair_constants(plan.epilogue.fusion.pairs),
         "mma.accumulator": (f"BUFFERS, COLUMNS = {sums.buffers}, {allocated}  # columns of {sums.home}",),

@@ -240,7 +240,7 @@ def _in_pairs(case: Case, rng: random.Random) -> Case:
     spec = replace(
         case.spec, epilogue=epilogue, tile=replace(case.spec.tile, cta=(m, max(32 if k_major else 64, columns), k))
     )
-    return replace(case, spec=spec, n=-(-case.n // 16) * 16)
+    return replace(case, spec=spec, n=-(-case.n // 32) * 32)
 
 
 def compiled(case: Case, arch: str, kernels: Cache) -> tuple[GemmPlan, Kernel]:

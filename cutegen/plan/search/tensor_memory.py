@@ -11,25 +11,31 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
+from statistics import fmean
 
+from cutegen.contract.distributions import Distribution
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import GPUS, SM_RATES, Instruction, Target, dtype
 from cutegen.hardware.factor_atoms import COLUMN_ROWS
 from cutegen.hardware.tcgen05_atoms import N_OF_CTAS, PAIR, ROWS, ROWS_OF_CTA, TCGEN05_ATOMS
-from cutegen.hardware.units import BANK_ROW_BYTES, LINE_BYTES
+from cutegen.hardware.units import BANK_ROW_BYTES, LINE_BYTES, WARPGROUP
 from cutegen.plan.mma import blocks
 from cutegen.plan.mma.tcgen05 import STAGES_OF_FACTORS, stages_of_factors
 from cutegen.plan.operands.factor_atoms import atoms_bytes
 from cutegen.plan.operands.stages import capacity_bytes
 from cutegen.plan.schedule.split_k import MOST_SUMS_LEFT
+from cutegen.plan.schedule.tiles import DYNAMIC, is_dynamic
+from cutegen.plan.schedule.tiles import KEY as TILES
+from cutegen.plan.search.group_sizes import work_of_sizes
 from cutegen.plan.search.problem import Proposal, microseconds
 from cutegen.plan.search.tile_model import Estimate
 from cutegen.plan.swapped import SWAP, as_multiplied, decide, shape_multiplied
 from cutegen.plan.values.decision import Decision, Rejected
 from cutegen.plan.values.operand import k_tile_bytes
 from cutegen.spec import GemmSpec, Tile
-from cutegen.support.words import extents
+from cutegen.support.words import extents, plural
 
 COLUMNS = (256, 192, 128, 96, 64, 48, 32, 16)
 """Columns of the tiles that are compared."""
@@ -47,15 +53,22 @@ CLUSTERS: Mapping[int, tuple[tuple[int, int], ...]] = {
 """CTAs along M and N that are compared, by those that multiply together: alone, or sharing copies."""
 WORTH_A_CLUSTER = 0.85
 """Largest share of the best time without a cluster at which one is chosen: its CTAs wait for the slowest of them, which
-is not estimated. Assumed, no source.
+is not estimated. Slices of K, whose CTAs wait for all of a tile, must save as much. Assumed, no source.
 """
+MOST_SLICES, SLICES = 16, (2, 4, 8)
+"""The most slices that are compared, and some of them; beside these as many as fill the GPU's SMs."""
+SUM_BYTES = 4
+"""Bytes of a sum that a slice leaves in the workspace, and that another CTA reads to add it."""
+SAME_TIME = "the same estimate, since all tiles take the same time: it saves some only where SMs are not alike"
+"""The reason against tiles that running CTAs take over: the estimate knows no other work on the GPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Option:
     """A tile, the CTAs that multiply together, those of a cluster, whether A and B are swapped, and the estimated time.
 
-    `cluster` is None if the spec says it, or leaves CTAs that multiply together alone.
+    `cluster` is None if the spec says it, or leaves CTAs that multiply together alone. K is cut into `slices`, as the
+    spec says if it does. With packed groups the time is the mean of those `of_sizes`, in microseconds.
     """
 
     cta: tuple[int, int, int]
@@ -63,24 +76,40 @@ class _Option:
     swap: bool
     estimate: Estimate
     cluster: tuple[int, int] | None = None
+    slices: int = 1
+    of_sizes: tuple[tuple[Distribution, float], ...] = ()
+
+    @property
+    def together(self) -> tuple[object, ...]:
+        """All but the tile and its time."""
+        return self.ctas, self.swap, self.cluster, self.slices
 
     @property
     def rank(self) -> tuple[float, int]:
-        """The order of options: by time, where those that share copies have to save some."""
-        return self.estimate.us / (1.0 if self.cluster is None else WORTH_A_CLUSTER), self.ctas
+        """The order of options: by time, where CTAs that wait for others have to save some."""
+        waits = self.cluster is not None or self.slices > 1
+        return self.estimate.us / (WORTH_A_CLUSTER if waits else 1.0), self.ctas
 
     def __str__(self) -> str:
         of_pair = " by pairs" if self.ctas == PAIR else ""
         shares = "" if self.cluster is None else f", clusters of {extents(self.cluster)}"
-        return f"{extents(self.cta)}{of_pair}{', swapped' if self.swap else ''}{shares}"
+        cut = f", {self.slices} slices of K" if self.slices > 1 else ""
+        return f"{extents(self.cta)}{of_pair}{', swapped' if self.swap else ''}{shares}{cut}"
 
 
 def estimated(
-    spec: GemmSpec, target: Target, problem: ProblemShape, cta: tuple[int, int, int], ctas: int = 1
+    spec: GemmSpec,
+    target: Target,
+    problem: ProblemShape,
+    cta: tuple[int, int, int],
+    ctas: int = 1,
+    *,
+    work: float = 1.0,
 ) -> Estimate:
     """Return the estimated time of a launch on the target's reference GPU, and what bounds it.
 
-    Fewer rows than lanes take the time of all. Clusters are complete, so more tiles may be computed than C has.
+    Fewer rows than lanes take the time of all. Clusters are complete, so more tiles may be computed than C has. The
+    busiest SM has `work` times what it would have of even groups.
     """
     gpu, (m, n, k), (a, whole_b) = GPUS[target.name], cta, k_tile_bytes(spec, cta)
     cluster_m, cluster_n, *_ = spec.schedule.cluster or (ctas, 1)
@@ -95,10 +124,14 @@ def estimated(
     of_cluster = cluster_m * cluster_n
     clusters = -(-problem.m // (m * cluster_m)) * -(-problem.n // (n * cluster_n)) * problem.batch
     result_bytes = dtype(spec.problem.c.dtype).bytes
-    # A tile is drained and stored while the next is multiplied.
-    store = m * n * result_bytes / L2_BYTES_PER_CYCLE
-    tile = max(max(-(-problem.k // k), 1) * k_tile, store)
-    busy = (math.ceil(clusters / (gpu.sms // of_cluster)) * tile + store + FILL_CYCLES) / gpu.clock_hz
+    # A tile is drained and stored while the next is multiplied. Of a slice all sums are left, and a share is added:
+    # CTAs then wait for the last slice, which is assumed to take as long as the first copies.
+    slices = spec.schedule.slices
+    left, waits = (2 * SUM_BYTES, FILL_CYCLES) if slices > 1 else (0, 0)
+    store = m * n * (result_bytes / slices + left) / L2_BYTES_PER_CYCLE
+    tile = max(-(-max(-(-problem.k // k), 1) // slices) * k_tile, store)
+    rounds = math.ceil(clusters * slices / (gpu.sms // of_cluster))
+    busy = (work * rounds * tile + store + waits + FILL_CYCLES) / gpu.clock_hz
     of_a, of_b = (dtype(x.dtype).bytes for x in (spec.problem.a, spec.problem.b))
     moved = problem.m * problem.k * of_a + problem.n * problem.k * of_b + problem.m * problem.n * result_bytes
     memory = problem.batch * moved / (gpu.memory_bytes_per_s * MEMORY_SHARE)
@@ -113,11 +146,15 @@ def settled_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterat
     for option in options:
         filled = replace(spec, tile=Tile(option.cta, spec.tile.stages), mma=replace(spec.mma, cta_group=option.ctas))
         schedule = spec.schedule if option.cluster is None else replace(spec.schedule, cluster=option.cluster)
+        if _cuts(spec, option.ctas):
+            schedule = replace(schedule, split_k=option.slices)
+        if _takes_over(spec, option):
+            schedule = replace(schedule, tiles="static")
         filled = replace(filled, schedule=replace(schedule, swap=True) if option.swap else schedule)
         stages = spec.tile.stages or LEAST_STAGES
         fits = sum(k_tile_bytes(filled, option.cta)) * stages <= capacity_bytes(target)
-        found = _decisions(spec, target, problem, option, options)
-        yield Proposal(filled, option.estimate.us, fits, lambda found=found: found)  # type: ignore[misc]
+        decisions = partial(_decisions, spec, target, problem, option, options)
+        yield Proposal(filled, option.estimate.us, fits, decisions, option.of_sizes)
 
 
 def _options(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[_Option]:
@@ -136,8 +173,59 @@ def _options(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[
                 continue
             for cluster in _clusters(spec, ctas):
                 shared = spec if cluster is None else replace(spec, schedule=replace(spec.schedule, cluster=cluster))
-                estimate = estimated(as_multiplied(shared) if swap else shared, target, shape, cta, ctas)
-                yield _Option(cta, ctas, swap, estimate, cluster)
+                multiplied = as_multiplied(shared) if swap else shared
+                estimate = estimated(multiplied, target, shape, cta, ctas)
+                option = _Option(cta, ctas, swap, estimate, cluster, spec.schedule.slices)
+                yield option if spec.problem.groups is None else _over_sizes(spec, multiplied, target, problem, option)
+            for slices in _slices(spec, target, shape, cta, ctas):
+                cut = replace(spec, schedule=replace(spec.schedule, split_k=slices))
+                estimate = estimated(as_multiplied(cut) if swap else cut, target, shape, cta, ctas)
+                yield _Option(cta, ctas, swap, estimate, None, slices)
+
+
+def _over_sizes(
+    spec: GemmSpec, multiplied: GemmSpec, target: Target, problem: ProblemShape, option: _Option
+) -> _Option:
+    """Return an option for packed groups with its mean time over the distributions of their sizes."""
+    assert spec.problem.groups is not None
+    (m, n, k), (along_m, along_n, *_) = option.cta, spec.schedule.cluster or (option.ctas, 1)
+    rows, columns = (n * along_n, m * along_m) if option.swap else (m * along_m, n * along_n)
+    clusters = GPUS[target.name].sms // (along_m * along_n)
+    work = work_of_sizes(spec.problem.groups.value, (rows, columns, k), problem, clusters)
+    if not work:
+        return option
+    shape = shape_multiplied(problem) if option.swap else problem
+    found = {
+        name: estimated(multiplied, target, shape, option.cta, option.ctas, work=each) for name, each in work.items()
+    }
+    times = tuple((name, each.us) for name, each in found.items())
+    mean = replace(option.estimate, us=fmean(us for _, us in times))
+    return replace(option, estimate=mean, of_sizes=times)
+
+
+def _cuts(spec: GemmSpec, ctas: int) -> bool:
+    """Return whether slices of K are compared: an open key of a product whose sums CTAs can add by parts of a tile."""
+    alone = ctas == 1 and spec.schedule.cluster is None and spec.schedule.reduction is None
+    plain = spec.epilogue.pairs is None and spec.epilogue.quantize is None and spec.problem.groups is None
+    return spec.schedule.split_k is None and alone and plain and not is_dynamic(spec) and not blocks.scales_sums(spec)
+
+
+def _slices(
+    spec: GemmSpec, target: Target, problem: ProblemShape, cta: tuple[int, int, int], ctas: int
+) -> tuple[int, ...]:
+    """Return the numbers of slices that are compared: if tiles leave SMs idle, some, and as many as fill them."""
+    (m, n, k), sms = cta, GPUS[target.name].sms
+    tiles = -(-problem.m // m) * -(-problem.n // n) * problem.batch
+    if not _cuts(spec, ctas) or not 0 < 2 * tiles <= sms or m * n > MOST_SUMS_LEFT * WARPGROUP:
+        return ()
+    most = min(MOST_SLICES, -(-problem.k // k), sms // tiles)
+    return tuple(each for each in sorted({*SLICES, sms // tiles}) if each <= most)
+
+
+def _takes_over(spec: GemmSpec, option: _Option) -> bool:
+    """Return whether CTAs could take over tiles of others that have not started, which is an open key."""
+    alone = option.ctas == 1 and option.cluster in (None, (1, 1)) and spec.schedule.cluster in (None, (1, 1))
+    return spec.schedule.tiles is None and alone and option.slices == 1 and spec.problem.groups is None
 
 
 def _shares(spec: GemmSpec) -> bool:
@@ -181,8 +269,7 @@ def _decisions(
         rejected = tuple(
             Rejected(str(other), f"{microseconds(other.estimate)} estimated, bound by {other.estimate.bound}")
             for other in options
-            if other.cta != option.cta
-            and (other.swap, other.ctas, other.cluster) == (option.swap, option.ctas, option.cluster)
+            if other.cta != option.cta and other.together == option.together
         )
         why = "the tile with the least time for the problem, by an estimate from rates: nothing was measured"
         for_problem = (
@@ -191,6 +278,11 @@ def _decisions(
         )
         chosen = extents(option.cta)
         found["tile.cta"] = Decision("tile.cta", chosen, why, rejected=rejected, for_problem=for_problem)
+    if _cuts(spec, option.ctas):
+        found["schedule.split_k"] = _decide_slices(target, problem, option, options)
+    if _takes_over(spec, option):
+        why = "each CTA computes every so many-th tile; by an estimate, nothing was measured"
+        found[TILES] = Decision(TILES, "static", why, rejected=(Rejected(DYNAMIC, SAME_TIME),))
     if option.cluster is not None:
         found["schedule.cluster"] = _decide_cluster(target, problem, option, options)
     if len(_groups(spec)) > 1:
@@ -207,7 +299,8 @@ def _decide_cluster(target: Target, problem: ProblemShape, option: _Option, opti
     others = [
         x
         for x in options
-        if x.cluster != option.cluster and (x.cta, x.ctas, x.swap) == (option.cta, option.ctas, option.swap)
+        if x.cluster != option.cluster
+        and (x.cta, x.ctas, x.swap, x.slices) == (option.cta, option.ctas, option.swap, option.slices)
     ]
     rejected = tuple(
         Rejected(extents(x.cluster or (x.ctas, 1)), f"{microseconds(x.estimate)} estimated") for x in others
@@ -216,6 +309,22 @@ def _decide_cluster(target: Target, problem: ProblemShape, option: _Option, opti
     why = f"CTAs that share rows or columns copy parts for each other, which must save {saved} by an estimate"
     for_problem = f"{problem} on {GPUS[target.name]}: {microseconds(option.estimate)} estimated with {option}"
     return Decision("schedule.cluster", extents(option.cluster), why, rejected=rejected, for_problem=for_problem)
+
+
+def _decide_slices(target: Target, problem: ProblemShape, option: _Option, options: list[_Option]) -> Decision:
+    """Return the decision on the slices of K: each other number with its fastest option by estimate."""
+    best: dict[int, _Option] = {}
+    for other in sorted(options, key=lambda x: x.estimate.us):
+        if other.slices != option.slices:
+            best.setdefault(other.slices, other)
+    rejected = tuple(
+        Rejected(plural(slices, "slice"), f"at best {other}: {microseconds(other.estimate)} estimated")
+        for slices, other in best.items()
+    )
+    saved = f"{1 - WORTH_A_CLUSTER:.0%}"
+    why = f"slices leave sums to be added, and wait for the last of a tile: they must save {saved} by an estimate"
+    for_problem = f"{problem} on {GPUS[target.name]}: {microseconds(option.estimate)} estimated with {option}"
+    return Decision("schedule.split_k", str(option.slices), why, rejected=rejected, for_problem=for_problem)
 
 
 def _decide_group(target: Target, problem: ProblemShape, option: _Option, options: list[_Option]) -> Decision:
