@@ -23,7 +23,8 @@ SWIZZLED = "Sw<3,3,3> o (8,(8,8)):(8,(1,64))"
 def test_every_part_is_drawn_in_every_format(part: str, spec: str, format_: str, cli: Cli, tmp_path: Path) -> None:
     path = tmp_path / "picture"
     outcome = cli(f"show {spec} {part} --arch sm_80 --format {format_} --out {path}")
-    assert (outcome.code, outcome.out, outcome.err) == (0, "", "")
+    told_of = f"cutegen: wrote: {path}, {path.stat().st_size:,} bytes\n"
+    assert (outcome.code, outcome.out, outcome.err) == (0, "", told_of)
     assert path.read_bytes().decode("latin-1").startswith(STARTS[format_])
 
 
