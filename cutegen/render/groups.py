@@ -197,7 +197,8 @@ class RestHoles:
     """Holes of what sets the rest of a k-tile to 0: the `threads` that multiply `what`, which then `meet`.
 
     `thread` is the number of one among them. A tile of a lane's group has K `of_lane`. They store elements of `a` and
-    `b`, or eight bytes at a time along their rows.
+    `b`, or eight bytes at a time along their rows, from `cleared` on. Of the `k_tiles` multiplied at a time, the last
+    may be such a rest.
     """
 
     a: str
@@ -207,6 +208,8 @@ class RestHoles:
     threads: str
     meet: str
     of_lane: str = "stops - begins"
+    k_tiles: str = "k_tiles"
+    cleared: str = "rest"
 
 
 def cleared(plan: GemmPlan) -> dict[str, str]:

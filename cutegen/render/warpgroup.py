@@ -390,27 +390,29 @@ def _turn_holes(plan: GemmPlan) -> dict[str, str]:
 def _rest_holes(plan: GemmPlan) -> dict[str, Any]:
     """Return the holes of groups of K, whose last k-tile may hold more than the group has: it is cleared from there on.
 
-    Straight-line code has the k-tiles before it.
+    Straight-line code has the k-tiles before it. Of warpgroups that take turns in the last k-tiles, the first clears.
     """
-    cuts_k, alternates = plan.scheduler.cuts_k, plan.mma.role.alternates
-    before_last, threads = "(k_tiles - 1)", str(WARPGROUP) if alternates else "MMA_WARPS * 32"
-    barrier = f"REST_BARRIER + cute.arch.thread_idx()[0] // {WARPGROUP}" if alternates else "REST_BARRIER"
+    cuts_k, role = plan.scheduler.cuts_k, plan.mma.role
+    in_turn = role.turns is Turns.LAST_K_TILES
+    before_last, threads = "(k_tiles - 1)", str(WARPGROUP) if role.alternates or in_turn else "MMA_WARPS * 32"
+    barrier = f"REST_BARRIER + cute.arch.thread_idx()[0] // {WARPGROUP}" if role.alternates else "REST_BARRIER"
+    k_tiles = "left" if in_turn else "k_tiles"
     return {
-        "whole_k_tiles": "whole" if plan.mma.skips_k_blocks else "k_tiles",
+        "whole_k_tiles": "whole" if plan.mma.skips_k_blocks else k_tiles,
         "each_k_tile": "later" if cuts_k else "_",
         "in_turns": before_last if cuts_k else "k_tiles",
         "after_turns": f"{before_last} // K_TILES_PER_TURN * K_TILES_PER_TURN, k_tiles"
         if cuts_k
         else "k_tiles % K_TILES_PER_TURN",
-        "of_rest": ", sA, sB, rest: Int32" if cuts_k else "",
-        "passed_rest": ", sA, sB, rest" if cuts_k else "",
         "rest": RestHoles(
             **cleared(plan),
-            what="the tile" if alternates else "it",
-            thread=f"tidx % {WARPGROUP}" if alternates else "tidx",
+            what="the tile" if role.alternates else "it first" if in_turn else "it",
+            thread=f"tidx % {WARPGROUP}" if role.alternates else "tidx",
             threads=threads,
             meet=f"cute.arch.barrier(barrier_id={barrier}, number_of_threads={threads})",
             of_lane="stops - begins" + (" + begins % K_VECTOR" if plan.k_vector > 1 else ""),
+            k_tiles=k_tiles,
+            cleared="rest * Int32(group == 0)" if in_turn else "rest",
         ),
     }
 

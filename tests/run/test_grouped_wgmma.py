@@ -14,6 +14,7 @@ from cutegen.api import request_of
 from cutegen.build import Cache, build
 from cutegen.errors import SpecError
 from cutegen.plan import GemmPlan, plan
+from cutegen.plan.kernel.role import Turns
 from cutegen.run import Kernel
 from cutegen.spec import Epilogue, Factors, GemmSpec, Grouped, Mma, Operand, Paired, Problem, Quantized, Schedule, Tile
 from tests.run.test_grouped_kernels import Extents, failure, failures
@@ -180,6 +181,16 @@ def fails_with_many_groups(planned: GemmPlan, kernel: Kernel, among: Extents) ->
 
 
 @pytest.mark.dsl
+@pytest.mark.slow
+@pytest.mark.parametrize("room", [200, 700], ids=["all in turns", "some together"])
+def test_parts_of_k_end_in_turns(room: int, kernels: Cache) -> None:
+    """A part has more k-tiles than stages, or not: the first warpgroup stores C while the second multiplies."""
+    planned, kernel = compiled(LAST_IN_TURN, kernels)
+    assert planned.mma.role.turns is Turns.LAST_K_TILES
+    assert list(failures(planned, kernel, 4, Extents(room=room, m=136, n=264, k=room))) == []
+
+
+@pytest.mark.dsl
 def test_three_hundred_groups_are_right(kernels: Cache) -> None:
     assert fails_with_many_groups(*compiled(QUICK[0], kernels), PACKED) == ""
 
@@ -190,6 +201,7 @@ REST_FENCE = """        cute.arch.fence_proxy("async.shared", space="cta")
 PROMOTED = Setting("k", types=("e4m3", "f32"), tile=(64, 64, 128))
 ANYWHERE = Setting("k", types=("f16", "f16"), tile=(64, 64, 64))
 IN_TURN = Setting("k", tile=(64, 64, 64), schedule=Schedule(consumers="pingpong"))
+LAST_IN_TURN = Setting("k", majors="mnn", tile=(128, 256, 64))
 WIDE = Setting("m", tile=(128, 64, 64))
 TWO_CTAS = Setting("m", tile=(64, 64, 64), schedule=Schedule(cluster=(1, 2)))
 PLANTED: dict[str, tuple[Setting, str, str]] = {
@@ -289,6 +301,11 @@ PLANTED: dict[str, tuple[Setting, str, str]] = {
         IN_TURN,
         "if group == 1:\n            stage, phase = skip(stage, phase, k_tiles_of(tile, begins, stops, first_tiles))",
         "if group == 1:\n            pass",
+    ),
+    "the second warpgroup clears what the first has multiplied": (
+        LAST_IN_TURN,
+        "rest * Int32(group == 0)",
+        "rest * group",
     ),
     "warpgroups without rows multiply": (WIDE, "if tile_m * CTA_M + group_m * MMA_SHAPE[0] < m:", "if tile_m >= 0:"),
     "the last row of a warpgroup is left out": (

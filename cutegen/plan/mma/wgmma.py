@@ -656,12 +656,18 @@ def busy_alone(warpgroups: Extents, cta_tile: Extents) -> bool:
     return prod(cta_tile[:2]) // prod(warpgroups) >= LEAST_ALONE
 
 
+def clears_begins(spec: GemmSpec) -> bool:
+    """Return whether warpgroups clear what a group's first k-tile holds before it: K-major boxes begin at vectors."""
+    groups = spec.problem.groups
+    return groups is not None and groups.of == "k" and "k" in (spec.problem.a.major, spec.problem.b.major)
+
+
 def choose_last_k_tiles(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents, promote_k: int) -> Choice[bool] | None:
     """Return whether two warpgroups multiply the last k-tiles of their tile in turns; None if they cannot."""
     if not may_end_in_turns(warpgroups, pingpong=pingpong(spec), promotes=promote_k > 0, slices=spec.schedule.slices):
         return None
-    if spec.problem.groups is not None and spec.problem.groups.of == "k":
-        return None  # both meet before a group's last k-tile
+    if clears_begins(spec):
+        return None  # all meet before a group's first k-tile
     share = cta_tile[0] // warpgroups[0], cta_tile[1] // warpgroups[1]
     of_warpgroup, least = f"{extents(share)} of C", f"{LEAST_ALONE} values"
     if not busy_alone(warpgroups, cta_tile):

@@ -22,6 +22,7 @@ from cutegen.plan.epilogue.staged import BUFFERS, WIDTHS, chain_instructions
 from cutegen.plan.mma.wgmma import (
     busy_alone,
     choose_warpgroups,
+    clears_begins,
     holds_factors,
     lacks_room,
     may_end_in_turns,
@@ -459,7 +460,7 @@ def _ends_in_turns(spec: GemmSpec, row: KernelConfig) -> bool:
     """Return whether the row's warpgroups run the last k-tiles of a tile one after the other."""
     alone, warpgroups = row.consumers == PINGPONG, (*row.warpgroups, 1)
     may = may_end_in_turns(warpgroups, pingpong=alone, promotes=promotes(spec), slices=row.slices)
-    return may and busy_alone(warpgroups, row.cta)
+    return may and busy_alone(warpgroups, row.cta) and not clears_begins(spec)
 
 
 def work_of(spec: GemmSpec, target: Target, candidate: Candidate, row: KernelConfig) -> WarpgroupWork:
