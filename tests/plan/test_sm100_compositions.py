@@ -38,7 +38,7 @@ def _composes(one: str, other: str) -> bool:
     has = FEATURES[one] | FEATURES[other]
     of_a, of_b = has.get("factors", (None, None))
     element, depth = ("e4m3", ROWS) if of_a else ("bf16", ROWS // 2)
-    # A thread has the 128 columns of C that share a factor, of pairs both members of each.
+    # 128 columns of C share a factor: of pairs, both members of each.
     columns = 2 * ROWS if "quantize" in has and "pairs" in has else ROWS
     cluster = (2, 2) if {"cta_group", "cluster"} <= has.keys() else has.get("cluster")
     try:
