@@ -89,19 +89,35 @@ def _classes_asked(node: ast.AST) -> set[str]:
             return set()
 
 
-def positional_tensors(module: Module) -> Iterator[ast.AST]:
-    """Yield each use of a contract's tensor by position: by a number, a constant or a slice instead of a name."""
+def text_constants(found: list[Module]) -> frozenset[str]:
+    """Return the constants of the package that are strings: they index a mapping, by role, and never a sequence."""
+    names = set()
+    for module in found:
+        for node in module.tree.body:
+            match node:
+                case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=str())):
+                    names.add(name)
+    return frozenset(names)
+
+
+def positional_tensors(module: Module, texts: frozenset[str] = frozenset()) -> Iterator[ast.AST]:
+    """Yield each use of a contract's tensor by position: by a number, a constant or a slice instead of a name.
+
+    `texts` are the constants that are known to be names.
+    """
     for node in ast.walk(module.tree):
-        if isinstance(node, ast.Subscript) and name_of(node.value) in POSITIONAL_TENSORS and _is_position(node.slice):
-            yield node
+        match node:
+            case ast.Subscript(value=of, slice=index) if name_of(of) in POSITIONAL_TENSORS:
+                if _is_position(index, texts):
+                    yield node
 
 
-def _is_position(index: ast.expr) -> bool:
+def _is_position(index: ast.expr, texts: frozenset[str]) -> bool:
     match index:
         case ast.Constant(value=value):
             return isinstance(value, int)
         case ast.Name(id=name):
-            return name.isupper() or len(name) == 1
+            return (name.isupper() and name not in texts) or len(name) == 1
         case _:
             return isinstance(index, ast.Slice | ast.UnaryOp | ast.BinOp)
 
@@ -188,14 +204,14 @@ def _run_ms(code: str, root: Path) -> float:
 def main(root: Path) -> None:
     """Print the numbers, one paragraph each."""
     found = modules(root)
-    defining = classes(found)
+    defining, texts = classes(found), text_constants(found)
     tables = {
         "loop descriptions, by the arithmetic that they need": by_module(found, loop_signs),
         "isinstance on atoms and copies outside their own modules": by_module(
             found, lambda x: kind_switches(x, defining)
         ),
         "literal pairs of operands": by_module(found, operand_pairs),
-        "positional uses of contract tensors": by_module(found, positional_tensors),
+        "positional uses of contract tensors": by_module(found, lambda x: positional_tensors(x, texts)),
         "names of families outside their files": by_module(found, family_names),
         "branches of templates": branches(root),
     }

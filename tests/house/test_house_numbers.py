@@ -54,6 +54,14 @@ def test_each_sign_is_counted(count: str, text: str, found: int) -> None:
     assert signs(count, text) == found
 
 
+def test_a_constant_that_is_a_name_is_no_position() -> None:
+    contract = Module("contract.py", ast.parse('RESULT = "c"\nFIRST = 0\n'), 2)
+    texts = SCRIPT["text_constants"]([contract])
+    use = Module("use.py", ast.parse("tensors[RESULT], tensors[FIRST], tensors[LAST]"), 1)
+    assert texts == {"RESULT"}
+    assert len(list(SCRIPT["positional_tensors"](use, texts))) == 2
+
+
 def test_families_are_named_in_their_files() -> None:
     assert signs("family_names", 'name = "sm90"', path="cutegen/plan/families/sm90.py") == 0
     assert signs("family_names", 'name = "sm90"', path="cutegen/plan/parts.py") == 1
