@@ -48,6 +48,7 @@ def test_a_fault_still_has_its_place_and_its_test(name: str) -> None:
     assert f"\ndef {test}(" in (ROOT / path).read_text()
 
 
+@pytest.mark.slow
 def test_a_fault_is_found_by_its_text_where_files_have_moved(tmp_path: Path) -> None:
     (tmp_path / "cutegen").mkdir()
     (tmp_path / "tests").mkdir()
