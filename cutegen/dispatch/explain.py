@@ -35,8 +35,9 @@ def explained(resolved: Resolved) -> str:
     if request.quantized is not None:
         rows.append(("quantized", f"a factor for 1 x 128 of c, {request.quantized}"))
     rows += [(f"copied: {name}", why) for name, why in resolved.copies.items()]
-    rows += [("remark", text) for text in (*target(request.target).remarks, *_begins(request))]
-    for provider, answer in providers.answers(request):
+    answers = list(providers.answers(request))
+    rows += [("remark", text) for text in (*(text for _, each in answers for text in each.remarks), *_begins(request))]
+    for provider, answer in answers:
         rows.append(("kernel" if answer.open is not None else "tried", f"{provider.name}: {answer.why}"))
     return "\n".join([shape, *aligned(rows)])
 

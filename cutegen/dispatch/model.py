@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import NamedTuple
 
 from cutegen.api import request_of
 from cutegen.build import BuildRequest, Cache, build
@@ -11,6 +12,7 @@ from cutegen.dispatch.provider import Answer
 from cutegen.dispatch.request import TRIED, Matrix, Request
 from cutegen.errors import SpecError
 from cutegen.plan import GemmPlan, plan
+from cutegen.plan.explain import remarks
 from cutegen.plan.values.predicted_time import sizes_line
 from cutegen.run import Kernel
 from cutegen.spec import (
@@ -67,14 +69,22 @@ class OpenedKernels:
         self._kernels: dict[str, Kernel] = {}
         self._lock = threading.Lock()
 
-    def answer(self, why: str, asked: BuildRequest) -> Answer:
+    def answer(self, why: str, asked: BuildRequest, remarks: tuple[str, ...]) -> Answer:
         """Return the answer with the kernel of `asked`."""
-        return Answer(why, lambda: self._open(asked), ready=asked.inputs.key in self._kernels)
+        return Answer(why, lambda: self._open(asked), ready=asked.inputs.key in self._kernels, remarks=remarks)
 
     def _open(self, asked: BuildRequest) -> Kernel:
         kernel = self._kernels.get(asked.inputs.key) or Kernel(build(asked, Cache.from_environment()))
         with self._lock:
             return self._kernels.setdefault(asked.inputs.key, kernel)
+
+
+class _Planned(NamedTuple):
+    """The reason for a kernel, what builds it, and its remarks; or the reason that there is none."""
+
+    why: str
+    asked: BuildRequest | None = None
+    remarks: tuple[str, ...] = ()
 
 
 class ModelProvider:
@@ -84,12 +94,12 @@ class ModelProvider:
 
     def __init__(self) -> None:
         self._kernels = OpenedKernels()
-        self._answers: dict[Request, tuple[str, BuildRequest | None]] = {}
+        self._answers: dict[Request, _Planned] = {}
 
     def answer(self, request: Request) -> Answer:
         """Return the plan with the least predicted time; no kernel if no family can serve the request."""
-        why, asked = self._answers.get(request) or self._answers.setdefault(request, _planned(request))
-        return Answer(why) if asked is None else self._kernels.answer(why, asked)
+        found = self._answers.get(request) or self._answers.setdefault(request, _planned(request))
+        return Answer(found.why) if found.asked is None else self._kernels.answer(found.why, found.asked, found.remarks)
 
 
 model = ModelProvider()
@@ -103,17 +113,18 @@ def planned(request: Request) -> GemmPlan:
     return made
 
 
-def _planned(request: Request) -> tuple[str, BuildRequest | None]:
-    """Return why the kernel was chosen, and what builds it; None if none can be built."""
+def _planned(request: Request) -> _Planned:
+    """Choose a kernel, if one can be built."""
     try:
         made = planned(request)
         asked = request_of(made)
     except SpecError as error:
-        return str(error), None
+        return _Planned(str(error))
     chosen = f"family {made.family}, CTA tile {extents(made.cta_tile)}"
     foretold = next((each.for_problem for each in made.decisions if each.key == "tile.cta"), "")
     sizes = () if made.predicted_time is None else sizes_line(made.predicted_time)
-    return "; ".join((f"{chosen}: {foretold or f'chosen for {request.problem}'}", *sizes)), asked
+    why = "; ".join((f"{chosen}: {foretold or f'chosen for {request.problem}'}", *sizes))
+    return _Planned(why, asked, remarks(made))
 
 
 def _operand(matrix: Matrix) -> Operand:

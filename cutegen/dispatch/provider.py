@@ -19,12 +19,13 @@ TUNED, PACK, MODEL = RANKS = ("tuned", "pack", "model")
 class Answer:
     """Answer to a request: `open` returns the provider's kernel, or is None if it has none; `why` explains.
 
-    A kernel is `ready` if opening it compiles nothing.
+    A kernel is `ready` if opening it compiles nothing. `remarks` say what a user should know of it, a sentence each.
     """
 
     why: str
     open: Callable[[], Kernel] | None = None
     ready: bool = False
+    remarks: tuple[str, ...] = ()
 
 
 class Provider(Protocol):

@@ -8,6 +8,7 @@ from cutegen.dispatch.provider import Answer
 from cutegen.dispatch.request import TRIED, Request
 from cutegen.errors import SpecError
 from cutegen.hardware import TARGETS
+from cutegen.plan.explain import remarks
 from cutegen.tuned.answer import plan_of, record_for
 from cutegen.tuned.record import Record
 from cutegen.tuned.store import folder
@@ -34,7 +35,7 @@ class TunedProvider:
             return Answer(f"{record.file_name} can no longer be planned")
         if request.family == TRIED and not made.atom.multiply.has_run:
             return Answer(f"{record.file_name} is of family {made.family}, which is refused here")
-        return self._kernels.answer(record.said, request_of(made))
+        return self._kernels.answer(record.said, request_of(made), remarks(made))
 
 
 tuned = TunedProvider()

@@ -111,6 +111,10 @@ def test_explain_says_what_is_asked_what_is_copied_and_who_serves() -> None:
         assert part in said
     assert "remark" not in said
     assert "tcgen05, which" in cutegen.explain(half(64, 64), half(64, 64).T, arch="b200")
+    by_tcgen05 = cutegen.explain(half(4096, 512), half(4096, 512).T, arch="b200")
+    assert "family sm100" in by_tcgen05
+    assert "has run on hardware" in " ".join(by_tcgen05.split())
+    assert "is not used: torch" not in " ".join(by_tcgen05.split())
     assert "the result is empty" in cutegen.explain(half(0, 4), half(4, 4))
     assert "represents" not in cutegen.explain(half(64, 64), half(64, 64).T, arch="h100")
     with cutegen.matmul_settings(batch_invariant=True):
