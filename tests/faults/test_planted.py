@@ -52,7 +52,7 @@ def test_a_fault_still_has_its_place_and_its_test(name: str) -> None:
 def test_a_fault_is_found_by_its_text_where_files_have_moved(tmp_path: Path) -> None:
     (tmp_path / "cutegen").mkdir()
     (tmp_path / "tests").mkdir()
-    fault = Fault("cutegen/gone.py", "x = 1", "x = 2", "tests/gone.py::test_x")
+    fault = Fault("cutegen/errors.py", "x = 1", "x = 2", "tests/seeding.py::test_x")  # neither is in this tree
     assert verdict(fault, tmp_path) == "no place"
     moved = tmp_path / "cutegen" / "there.py"
     moved.write_text("x = 1\n")
