@@ -9,9 +9,22 @@ from typing import Any
 import numpy as np
 
 from cutegen.contract.launch import RESULT_FACTORS
+from cutegen.ptx import LaunchReport, Violation
 from cutegen.run import Kernel
 from cutegen.run.call.storage import ENDS_NAMES
 from cutegen.verify import compare, expected_outcome, random_extras, random_operands
+
+AT_CTA_SCOPE = (
+    "convention: a release at scope cta to another CTA of the cluster",
+    "convention: an acquire at scope cta of what another CTA of the cluster released",
+)
+"""Clusters that multiply by wgmma hand over stages so, as CUTLASS's do (`templates/functions/wgmma.py.j2`)."""
+
+
+def undefined(kernel: Kernel, report: LaunchReport) -> tuple[Violation, ...]:
+    """Return violations, and the conventions that a kernel may not rely on: any, but for `AT_CTA_SCOPE`."""
+    known = AT_CTA_SCOPE if "wgmma" in kernel.artifact.ptx else ()
+    return (*report.violations, *(each for each in report.conventions if not str(each).startswith(known)))
 
 
 def made(

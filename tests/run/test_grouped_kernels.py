@@ -14,7 +14,6 @@ from cutegen.build import Cache, build
 from cutegen.contract.launch import FACTORS, OPERANDS, RESULT, RESULT_FACTORS
 from cutegen.errors import OperandError, PtxFault, RequestError
 from cutegen.hardware import WORDS
-from cutegen.hardware.multiplies import Issuer
 from cutegen.plan import GemmPlan, plan
 from cutegen.run import Kernel
 from cutegen.run.call.storage import ENDS_NAMES, CallTensor, call_tensors
@@ -22,6 +21,7 @@ from cutegen.spec import Epilogue, GemmSpec, Grouped, Operand, Paired, Problem, 
 from cutegen.verify.counts import count_launch
 from cutegen.verify.grouped import LEFT, GroupedCall, given_by, part_of, stored
 from cutegen.verify.reference import compare, expected_outcome, random_extras, random_operands
+from tests.run.against_float64 import undefined
 
 SEED = 60
 N, K = 72, 80
@@ -127,12 +127,6 @@ def _has_nan(tensor: CallTensor) -> bool:
     return tensor.dtype.name in WORDS or not (tensor.dtype.is_integer or tensor.dtype.values > 1)
 
 
-AT_CTA_SCOPE = (
-    "convention: a release at scope cta to another CTA of the cluster",
-    "convention: an acquire at scope cta of what another CTA of the cluster released",
-)
-
-
 def failure(
     planned: GemmPlan,
     kernel: Kernel,
@@ -183,10 +177,7 @@ def failure(
             counts = count_launch(planned, kernel.call_size(a, b, out, **extras), report, tuple(given.tolist()))
             if differing := counts.differing():
                 return f"counts: {differing}"
-            # wgmma's clusters release stages at CTA scope, as in CUTLASS (templates/functions/wgmma.py.j2).
-            known = AT_CTA_SCOPE if planned.atom.multiply.issued_by is Issuer.WARPGROUP else ()
-            unknown = (each for each in report.conventions if not str(each).startswith(known))
-            if found := (*report.violations, *unknown):
+            if found := undefined(kernel, report):
                 return f"violation, or a convention: {found[0]}"
     except PtxFault as fault:
         return f"fault: {fault}"
