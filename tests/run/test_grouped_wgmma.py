@@ -279,8 +279,8 @@ PLANTED: dict[str, tuple[Setting, str, str]] = {
     ),
     "factors of A begin where A's do": (
         SCALED,
-        "tScaleAc[None, begin + tile_m * CTA_M, k_tile, 0]",
-        "tScaleAc[None, tile_m * CTA_M, k_tile, 0]",
+        "tScaleAc[None, (begin + tile_m * CTA_M) // 4 * 4, k_tile, 0]",
+        "tScaleAc[None, tile_m * CTA_M // 4 * 4, k_tile, 0]",
     ),
     "factors of the weights are those of the first group": (
         SCALED,
