@@ -16,9 +16,10 @@ import typer
 
 import cutegen
 from cutegen.cli.output import complain
-from cutegen.cli.parsing import Verbs
+from cutegen.cli.parsing import Listed, Verbs
 from cutegen.cli.verbs import VERBS
 from cutegen.errors import CutegenError, OutsideError, SpecError
+from cutegen.support.columns import text_width
 
 _OUT_OF = (errno.ENOSPC, errno.EDQUOT)
 INTERRUPTED = 130  # as in shells: 128 + SIGINT
@@ -95,7 +96,9 @@ def with_verbs(imported: Collection[str]) -> typer.Typer:
         name="cutegen",
         help="Write a layout spec, get a compiled tensor-core GEMM kernel, and see why it is correct.",
         pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
+        context_settings={"help_option_names": ["-h", "--help"], "terminal_width": text_width()},
+        cls=None if imported else Listed,
+        rich_markup_mode="rich" if imported else None,
     )
     app.callback()(_options_of_all_verbs)
     for verb, about in VERBS.items():
