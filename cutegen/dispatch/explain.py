@@ -11,8 +11,6 @@ from cutegen.dispatch.providers import providers
 from cutegen.dispatch.request import Matrix, Request
 from cutegen.dispatch.resolve import Resolved
 from cutegen.hardware import Instruction, target
-from cutegen.spec import MODES
-from cutegen.spec.families import family_with
 from cutegen.support.columns import aligned
 
 
@@ -50,6 +48,10 @@ def _copied_as(factors: Matrix) -> str:
 
 def _begins(request: Request) -> Iterator[str]:
     """Say which operands no box of a tensor map can begin in where groups do, and which would be faster."""
+    # An installation that only runs kernels has no specs, and still has `matmul`.
+    from cutegen.spec import MODES
+    from cutegen.spec.families import family_with
+
     groups = request.groups
     if groups is None or groups.of == "k" or not target(request.target).has(Instruction.BULK_TENSOR):
         return

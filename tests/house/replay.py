@@ -22,10 +22,14 @@ def replay(transcript: Transcript) -> int:
 
 
 def printed(command: str) -> str:
-    """What a command of cutegen's says, on stdout and stderr, without the progress that a busy machine sees."""
+    """What a command of cutegen's says, on stdout and stderr, without the progress that a busy machine sees.
+
+    Pages leave out which file was written, too: its bytes change with each line of a kernel.
+    """
     with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(out):
         main(shlex.split(command)[1:])
-    return re.sub(r"^cutegen: [\d,]+ of [\d,]+ .*, [\d,]+ s.*\n", "", out.getvalue(), flags=re.MULTILINE)
+    told = r"^cutegen: (wrote: .*|[\d,]+ of [\d,]+ .*, [\d,]+ s.*)\n"
+    return re.sub(told, "", out.getvalue(), flags=re.MULTILINE)
 
 
 def execute(fence: Fence, namespace: dict[str, object]) -> str:

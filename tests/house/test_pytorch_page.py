@@ -14,7 +14,7 @@ pytest.importorskip("torch")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("page", "texts"), [("pytorch.md", 7), ("grouped.md", 3)])
+@pytest.mark.parametrize(("page", "texts"), [("pytorch.md", 8), ("grouped.md", 3)])
 def test_what_the_page_shows_is_what_happens(
     page: str, texts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
