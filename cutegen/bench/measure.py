@@ -3,7 +3,8 @@
 launch  One launch between two events. The GPU sleeps while the host prepares the launch, so times contain no host
         time; they contain the GPU's launch cost of some three microseconds. The L2 cache is cold and clean: a buffer
         larger than it has been read. (Overwriting a buffer leaves dirty lines, which are written back during the
-        measured kernel and cost a memory-bound one eight microseconds.)
+        measured kernel and cost a memory-bound one eight microseconds.) The GPU rests before the first round: graphs
+        reach the power limit, and launches right after them would find their lower clocks.
 graph   A CUDA graph that goes three times through several sets of operands, together larger than the L2 cache. The time
         of a launch is the graph's time divided by its launches: they run back to back, as in a model.
 
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import random
 import statistics
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -33,6 +35,8 @@ MOST_SETS = 32
 PASSES = 3
 """Times that a graph goes through all sets."""
 WARM_UP_ROUNDS = 3
+REST_S = 0.25
+"""Idle time before launches are measured, in which the clocks recover from work at the power limit."""
 MOST_TRIES = 3
 """Runs of a call in a round before its time counts although the host was late: the call waits for the GPU."""
 _SLEEP_CYCLES = 200_000  # a tenth of a millisecond, in which the host prepares flush, events and launch
@@ -103,10 +107,12 @@ def launch_samples(
     after_round: Callable[[], None] = lambda: None,
     warm_up: int = WARM_UP_ROUNDS,
 ) -> Mapping[str, list[float]]:
-    """Return microseconds of one launch of each call, round by round."""
+    """Return microseconds of one launch of each call, round by round, after a rest of the GPU."""
     import torch
 
     empty_l2 = _reader() if flush else lambda: None
+    torch.cuda.synchronize()
+    time.sleep(REST_S)
     before = lambda cycles: (torch.cuda._sleep(cycles), empty_l2())  # noqa: E731
     return _in_turns(calls, rounds, seed, after_round, before, warm_up)
 

@@ -7,9 +7,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import nn
+from torch.autograd import DeviceType
+from torch.autograd.profiler_util import Interval
 
 from benchmarks.decoder_block import COMPILED, EAGER, DecoderBlock, joined, lines, replaced, rms_errors
-from benchmarks.recorded_totals import row, traced_us
+from benchmarks.recorded_totals import Measured, by_problem, each_lines, row, traced_us
 
 
 @pytest.fixture
@@ -54,17 +56,38 @@ def test_a_total_is_within_five_percent_of_the_traces_or_is_not() -> None:
     assert not row("total", 94.9, 100.0)[1]
 
 
-def test_only_kernels_of_the_given_names_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_kernels_of_the_given_names_are_counted_in_the_order_of_their_begin(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     class Trace:
         def __init__(self, **_: object) -> None: ...
         def __enter__(self) -> Trace:
             return self
 
         def __exit__(self, *_: object) -> None: ...
-        def key_averages(self) -> list[SimpleNamespace]:
-            rows = [("mine_0", 12.5, 3), ("mine_00", 7.0, 1), ("theirs", 99.0, 4)]
-            return [SimpleNamespace(key=key, self_device_time_total=us, count=count) for key, us, count in rows]
+        def events(self) -> list[SimpleNamespace]:
+            rows = [("mine_0", 30.0, 2.5), ("mine_0", 10.0, 4.0), ("mine_00", 12.0, 7.0), ("theirs", 20.0, 99.0)]
+            events = [
+                SimpleNamespace(name=name, device_type=DeviceType.CUDA, time_range=Interval(start, start + us))
+                for name, start, us in rows
+            ]
+            on_the_host = SimpleNamespace(name="mine_0", device_type=DeviceType.CPU, time_range=Interval(0, 1))
+            return [on_the_host, *events]
 
     monkeypatch.setattr("torch.profiler.profile", Trace)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    assert traced_us(lambda: None, ["mine_0", "other_0"]) == (12.5, 3)
+    assert traced_us(lambda: None, ["mine_0", "other_0"]) == [4.0, 2.5]
+
+
+def test_launches_of_whole_passes_belong_to_their_problems() -> None:
+    assert by_problem([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], ["x", "y", "x"]) == {"x": [1.0, 3.0, 4.0, 6.0], "y": [2.0, 5.0]}
+    with pytest.raises(AssertionError, match="found 4 launches; expected passes of 3"):
+        by_problem([1.0] * 4, ["x", "y", "x"])
+
+
+def test_each_problems_launch_stands_beside_the_traces_and_another_kernel_is_marked() -> None:
+    bench = Measured({}, {("64x8x8", "launch"): 11.0, ("64x8x8", "graph"): 9.0}, {"64x8x8": "key"})
+    other = Measured({}, {("64x8x8", "launch"): 12.0, ("64x8x8", "graph"): 13.0}, {"64x8x8": "other"})
+    header, line = each_lines({"64x8x8": [10.0, 11.0]}, {"bench": bench, "tune": other})
+    assert line.split() == ["64x8x8", "2", "10.5", "11.0", "9.0", "12.0", "*", "13.0", "*"]
+    assert "tune, launch" in header

@@ -28,6 +28,7 @@ from cutegen.bench.measure import (
 )
 
 BEFORE = ["sleep", "read"]
+REST = f"rest {measure.REST_S}"
 
 
 class FakeTorch:
@@ -97,6 +98,7 @@ class FakeTorch:
 def torch(monkeypatch: pytest.MonkeyPatch) -> FakeTorch:
     fake = FakeTorch()
     monkeypatch.setitem(sys.modules, "torch", fake)
+    monkeypatch.setattr(measure, "time", SimpleNamespace(sleep=lambda s: fake.log.append(f"rest {s}")))
     return fake
 
 
@@ -134,14 +136,25 @@ def test_a_call_that_waits_for_the_gpu_counts_with_the_hosts_time(torch: FakeTor
 
 
 def rounds_of(log: list[str]) -> list[list[str]]:
-    """What happened between one synchronization and the next."""
+    """What happened between one synchronization and the next, since the GPU has rested."""
     found: list[list[str]] = [[]]
     for what in log:
-        if what == "synchronize":
+        if what == REST:
+            found = [[]]
+        elif what == "synchronize":
             found.append([])
         else:
             found[-1].append(what)
     return found[:-1]
+
+
+def test_launches_begin_with_an_idle_gpu_that_has_rested_and_graphs_do_not(torch: FakeTorch) -> None:
+    launch_times({"a": torch.call("a", 1.0)}, rounds=3)
+    assert torch.log[:2] == ["synchronize", REST]
+    assert torch.log.count(REST) == 1
+    torch.log.clear()
+    graph_times({"a": Graph(torch.call("a", 6.0), 12)}, rounds=2)
+    assert REST not in torch.log
 
 
 def test_contenders_take_turns_in_random_order_and_each_finds_the_cache_read_over(torch: FakeTorch) -> None:
