@@ -69,8 +69,9 @@ def prepared(
     libraries_types, _ = members[0].ceiling_types
     theirs = tuple(against(contract))
     products = {i: _product(contract, sets[i], libraries_types) for i in judged} if theirs else {}
+    plain = sets if contract.pairs is None or not theirs else tuple(map(_with_all_columns, sets))
     for name, prepare in theirs:
-        judge = _Judge(name, problem, contract, sets, libraries_types, products)
+        judge = _Judge(name, problem, contract, plain, libraries_types, products)
         if (found := _of_others(judge, prepare, in_graphs)) is not None:
             yield found
     for member in members:
@@ -106,6 +107,14 @@ def _sets(
     for i in range(count):
         a, b, out = random_operands(contract, m, n, k, seed=seed + _NEXT_SEED * i, device="cuda", **data)
         yield Operands(a, b, out, {} if sizes is None else sizes.argument(a.device))
+
+
+def _with_all_columns(x: Operands) -> Operands:
+    """Return operands for others, which do not join pairs of columns: C is (M,N) in the order of (M,N/2)."""
+    *batch, rows, columns = x.out.shape
+    if x.out.stride(-1) == 1:
+        return replace(x, out=x.out.new_empty((*batch, rows, 2 * columns)))
+    return replace(x, out=x.out.new_empty((*batch, 2 * columns, rows)).mT)
 
 
 @dataclass(frozen=True, slots=True)

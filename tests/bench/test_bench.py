@@ -33,6 +33,7 @@ from tests.bench.conftest import TYPES, result
 
 CUBE = ProblemShape(1000, 1000, 1000)
 SMALL = ProblemShape(64, 48, 32)
+LAYOUTS = Path(__file__).parents[2] / "layouts"
 
 
 @pytest.fixture
@@ -120,6 +121,29 @@ def test_everyone_is_checked_on_the_operands_of_their_setting() -> None:
     ]
     assert all(0 < x.rel_error < 1e-2 for x in found)
     assert [kernel.calls for kernel in kernels.values()] == [1, 1]
+
+
+class GatedKernel(FakeKernel):
+    """SwiGLU of two halves of columns, gates first."""
+
+    def __call__(self, a: torch.Tensor, b: torch.Tensor, *, out: torch.Tensor) -> None:
+        gate, up = (a.float() @ b.float()).chunk(2, dim=1)
+        out.copy_(torch.nn.functional.silu(gate) * up)
+
+
+@pytest.mark.usefixtures("on_the_cpu")
+def test_a_product_of_pairs_is_measured_beside_the_plain_one(tmp_path: Path) -> None:
+    """Its C is half as wide; others write all columns of the same product."""
+    file = tmp_path / "plain.toml"
+    file.write_text((LAYOUTS / "sm90_bf16_swiglu.toml").read_text().partition("[epilogue]")[0])
+    fused, plain = GatedKernel("sm90_bf16_swiglu", "sm_90a"), FakeKernel(str(file), "sm_90a")
+    entrants = [Entrant("fused", fused), Entrant("plain", plain)]  # type: ignore[arg-type]
+    found = room.bench(entrants, SMALL, rounds=3, regimes=tuple(Regime), against=only("torch.matmul"))
+    assert [(x.contender, x.setting.c) for x in found] == [
+        *[("torch.matmul", ("bf16", "p")), ("fused", ("bf16", "p"))],
+        *[("torch.matmul", ("bf16", "n")), ("plain", ("bf16", "n"))],
+    ] * 2
+    assert all(0 < x.rel_error < 1e-2 for x in found)
 
 
 def mine(*, wrong: bool = False, wrong_from: int = 10**9) -> Entrant:

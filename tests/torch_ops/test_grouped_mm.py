@@ -451,7 +451,7 @@ def test_a_call_is_one_launch_on_a_gpu(form: str, kernels: Cache, monkeypatch: p
     cutegen.grouped_mm(*there, **ends)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True) as profiled:
         found = cutegen.grouped_mm(*there, **ends)
-    launched = [x.name for x in profiled.events() if x.device_type is torch.autograd.DeviceType.CUDA]
+    launched = [x.name for x in profiled.events() if x.device_type == torch.autograd.DeviceType.CUDA]
     assert len(launched) == 1
     assert "grouped" in launched[0]
     torch.testing.assert_close(found.cpu(), by_torch, rtol=2.0**-7, atol=k * 2.0**-14)
