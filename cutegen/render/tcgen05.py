@@ -492,7 +492,7 @@ def _waves(plan: GemmPlan) -> tuple[str, ...]:
     """Return the columns that a thread loads at a time, if it adds sums of blocks."""
     if (promotion := plan.mma.accumulator.promotion) is None:
         return ()
-    return (f"WAVES, WAVE_COLUMNS = {promotion.waves}, {plan.mma.accumulator.block[1]}",)
+    return (f"WAVES, WAVE_COLUMNS = {promotion.waves[1]}, {plan.mma.accumulator.block[1]}",)
 
 
 def _first_warp(plan: GemmPlan, name: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 from cutegen.contract.launch import OPERANDS, RESULT
@@ -79,6 +80,7 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         **_turn_holes(plan),
         **_rest_holes(plan),
         **_row_step_holes(plan),
+        "waves": _ROWS if (promotion := mma.accumulator.promotion) and promotion.waves[0] > 1 else _MEMBERS,
         **search_holes(plan, next(x.matrix for x in common["tensors"] if x.name == RESULT)),
         "parts": _text_parts(plan),
         "imports": [
@@ -179,7 +181,7 @@ def _mask_parts(plan: GemmPlan) -> tuple[str, ...]:
 def _multiply_parts(plan: GemmPlan) -> tuple[str, ...]:
     """Return the parts that multiply k-tiles, and promote their sums."""
     mma, at_once, promotion = plan.mma, _finds_descriptors_at_once(plan), plan.mma.accumulator.promotion
-    in_waves = promotion is not None and promotion.waves > 1
+    in_waves = promotion is not None and prod(promotion.waves) > 1
     two_sets = _alternates_sets(plan)
     rest = ("mainloops/rest_of_k.py.j2",) if plan.scheduler.cuts_k else ()
     if plan.k_vector > 1:
@@ -540,7 +542,35 @@ def _warps(plan: GemmPlan) -> tuple[str, ...]:
 
 def _waves(plan: GemmPlan) -> tuple[str, ...]:
     promotion = plan.mma.accumulator.promotion
-    return () if promotion is None or promotion.waves == 1 else (f"WAVES = {promotion.waves}",)
+    return () if promotion is None or prod(promotion.waves) == 1 else (f"WAVES = {prod(promotion.waves)}",)
+
+
+@dataclass(frozen=True, slots=True)
+class WaveHoles:
+    """Blocks of sums that a warpgroup multiplies one after the other: rows of A's descriptors, or columns of B's.
+
+    One set of partial sums has those of a `tile`; `of_each` and `one` are words.
+    """
+
+    name: str
+    operand: str
+    multiplied: str
+    tile: str
+    of_each: str
+    one: str
+
+
+_ROWS = WaveHoles(
+    "rows", "tCrA", "rows_of_wave(tCrA, wave), tCrB", "CTA_M // WAVES, CTA_N", "each block of rows", "one block of rows"
+)
+_MEMBERS = WaveHoles(
+    "columns",
+    "tCrB",
+    "tCrA, columns_of_wave(tCrB, wave)",
+    "CTA_M, CTA_N // WAVES",
+    "each member of the pairs",
+    "one member",
+)
 
 
 def _promotion(plan: GemmPlan) -> tuple[str, ...]:

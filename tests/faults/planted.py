@@ -219,8 +219,8 @@ PLANTED = {
     # The accumulator.
     "promoted sums have no registers": Fault(
         _KERNEL + "accumulator.py",
-        "sums + sums * self.promotion.sets // self.promotion.waves",
-        "sums * self.promotion.sets // self.promotion.waves",
+        "sums + sums * self.promotion.sets // prod(self.promotion.waves)",
+        "sums * self.promotion.sets // prod(self.promotion.waves)",
         _ACCUMULATOR + "test_registers_of_sums_by_hand",
     ),
     "sums of f16 take a register each": Fault(

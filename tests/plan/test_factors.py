@@ -12,6 +12,7 @@ from cutegen.algebra import Layout
 from cutegen.errors import ProofError, SpecError
 from cutegen.hardware import BULK_TENSOR
 from cutegen.plan import GemmPlan, plan
+from cutegen.plan.kernel.accumulator import Promotion
 from cutegen.plan.kernel.handshakes import prove_handshakes
 from cutegen.plan.kernel.pipeline import TURN
 from cutegen.plan.kernel.program import Action, KernelLoop
@@ -68,6 +69,20 @@ def test_no_tile_meets_more_blocks_than_its_factors_have_room_for(rows: int, blo
 def test_what_no_kernel_scales_is_refused(asked: dict[str, Any], said: str) -> None:
     with pytest.raises(SpecError, match=said):
         plan(spec(**asked), "sm_90")
+
+
+def test_rows_whose_sums_do_not_fit_at_once_follow_one_another() -> None:
+    """256 x 128 sums of two warpgroups are 128 registers of a thread: as many partial sums do not fit beside them."""
+    tall = planned(tile=Tile((256, 128, 128)))
+    assert tall.mma.accumulator.promotion == Promotion(128, waves=(2, 1))
+    assert tall.mma.accumulator.registers == 128 + 64
+    chosen = next(x for x in tall.decisions if x.key == "schedule.promoted_sums")
+    assert chosen.chosen == "one set, in 2 waves"
+    assert "each 64 rows are scaled before the next are multiplied" in chosen.why
+    at_once = planned(tile=Tile((256, 64, 128)))
+    assert at_once.mma.accumulator.promotion == Promotion(128)
+    with pytest.raises(SpecError, match=r"tile.cta: found 256x128x64 .*: 256 registers per thread for sums"):
+        planned(tile=Tile((256, 128, 64)))
 
 
 def test_other_families_have_no_factors_of_blocks() -> None:

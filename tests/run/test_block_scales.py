@@ -95,6 +95,8 @@ OTHERS = (
     Setting((BLOCKS, ROWS), schedule=Schedule(swap=True, programmatic=True)),
     Setting((ROWS, BLOCKS), (128, 128, 64)),  # a block is of two k-tiles
     Setting((ROWS, ROWS), (64, 96, 32), majors=("k", "k"), schedule=Schedule(swap=True)),
+    Setting((ROWS, BLOCKS), (256, 128)),  # in waves of 64 rows, through one set of partial sums
+    Setting((BLOCKS, BLOCKS), (256, 120), schedule=Schedule(cluster=(1, 2))),
     Setting((ROWS, BLOCKS), schedule=IN_TURN),
     Setting((ROWS, BLOCKS), (128, 128, 64), aligns=(4, None), schedule=replace(IN_TURN, cluster=(2, 1))),
 )
@@ -281,6 +283,24 @@ def _moved_up(text: str) -> str:
 def test_a_wrong_copy_by_lanes_is_noticed(mistake: str, kernels: Cache) -> None:
     planned, kernel = made(Setting((ROWS, BLOCKS), (64, 96), aligns=ANY), kernels, PLANTED_IN_LANES[mistake])
     assert any(failure(planned, kernel, *call) for call in ((200, 304, 528), (129, 128, 1040)))
+
+
+PLANTED_IN_WAVES = {
+    "the first rows in both waves": replaced("rows_of_wave(tCrA, wave)", "rows_of_wave(tCrA, 0)"),
+    "the second wave's sums are the first's": replaced(
+        "scales[pair] * tCrP[i - wave * sums]", "scales[pair] * tCrP[0]"
+    ),
+    "the second wave has the first's factors": replaced("of_a(i), of_b(i)", "of_a(i - wave * sums), of_b(i)"),
+    "the stage is free after the first wave": replaced("if cutlass.const_expr(wave == WAVES - 1)", "if wave == 0"),
+}
+
+
+@pytest.mark.dsl
+@pytest.mark.slow
+@pytest.mark.parametrize("mistake", PLANTED_IN_WAVES)
+def test_a_wrong_wave_of_rows_is_noticed(mistake: str, kernels: Cache) -> None:
+    planned, kernel = made(Setting((ROWS, BLOCKS), (256, 128)), kernels, PLANTED_IN_WAVES[mistake])
+    assert any(failure(planned, kernel, *call) for call in ((300, 136, 528), (129, 128, 144)))
 
 
 AT_ONCE = ("the factors of the next block of K", "the block of the first tile")

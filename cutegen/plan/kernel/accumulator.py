@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,15 +34,15 @@ class Promotion:
     """Sums of each `k` of K are added to others in registers, before they are so large that small addends are lost.
 
     They alternate between `sets` sets of registers: one k-tile is multiplied while another is promoted. If `staggered`,
-    the second of two warpgroups that share a tile runs one k-tile later. In several `waves` a set has as many of a
-    thread's sums at a time: one block of columns after the other. Where factors of blocks scale the sums, `k` is that
-    of a block.
+    the second of two warpgroups that share a tile runs one k-tile later. In several `waves`, along M or N, a set has as
+    many of a thread's sums at a time: one block of rows, or of columns, after the other. Where factors of blocks scale
+    the sums, `k` is that of a block.
     """
 
     k: int
     sets: int = 1
     staggered: bool = False
-    waves: int = 1
+    waves: tuple[int, int] = (1, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +124,7 @@ class Accumulator:
         if self.home is not Home.REGISTERS and self.promotion is None:
             return 0
         sums = self.registers_of(self.values)
-        return sums if self.promotion is None else sums + sums * self.promotion.sets // self.promotion.waves
+        return sums if self.promotion is None else sums + sums * self.promotion.sets // prod(self.promotion.waves)
 
     @property
     def drained_by_rows(self) -> bool:
@@ -134,7 +135,7 @@ class Accumulator:
     def row_of_blocks(self) -> tuple[int, int]:
         """Extents of the blocks of a group side by side: of one, or of those that it multiplies in waves."""
         rows, columns = self.block
-        return rows, columns * (1 if self.promotion is None else self.promotion.waves)
+        return rows, columns * (1 if self.promotion is None else self.promotion.waves[1])
 
     def registers_of(self, values: int) -> int:
         """Return the registers of a thread for so many sums."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
+from math import prod
 from typing import ClassVar
 
 import numpy as np
@@ -503,7 +504,7 @@ class TmaSs(Bulk):
         assert parts is not None  # warpgroups store C only in parts
         kernel = roles.roles, memory.pipelines, mma.k_blocks, epilogue(memory.pipelines, parts.of_cta)
         if (promotion := mma.accumulator.promotion) is not None:
-            sets, staggered, waves = promotion.sets, promotion.staggered, promotion.waves
+            sets, staggered, waves = promotion.sets, promotion.staggered, prod(promotion.waves)
             fetches = fetches_of(x.g2s for x in operands)
             return promoted(*kernel, sets=sets, staggered=staggered, waves=waves, fetches=fetches)
         return multiplied_from_shared(*kernel)

@@ -129,7 +129,7 @@ def choose_accumulator(
         columns=columns,
         drain=load_of(rows, atom.ctas, atom.c_dtype),
         widths=DRAINED_COLUMNS,
-        promotion=Promotion(block_k, waves=own // wave),
+        promotion=Promotion(block_k, waves=(1, own // wave)),
     )
     why = (
         f"a block of K is multiplied while others are added; {plural(buffers, 'buffer')} of {columns} columns, "

@@ -101,7 +101,7 @@ def _no_atom(spec: GemmSpec) -> SpecError:
 def choose_atom(spec: GemmSpec, cta_tile: Extents, warpgroups: Extents) -> Choice[MmaAtom]:
     """Choose the wgmma of the operands' types that has all of a warpgroup's columns."""
     _, n, k = cta_tile
-    columns = n // (warpgroups[1] * waves(spec))
+    columns = n // (warpgroups[1] * column_waves(spec))
     of_types = _atoms_for(spec)
     fitting = next((atom for atom in of_types if atom.shape_mnk[1] == columns), None)
     if fitting is None:
@@ -117,7 +117,7 @@ def choose_atom(spec: GemmSpec, cta_tile: Extents, warpgroups: Extents) -> Choic
         raise _other_atom(spec, WGMMA_ATOMS[spec.mma.atom], fitting, warpgroups)
     if spec.mma.atom is not None:
         return Choice(fitting, Decision.as_given("mma.atom", fitting.name))
-    held = f"{columns} columns{' of each member of the pairs' if waves(spec) > 1 else ''}"
+    held = f"{columns} columns{' of each member of the pairs' if column_waves(spec) > 1 else ''}"
     why = f"{fitting.flops:,} operations per instruction: all {held} that a warpgroup has of the tile"
     if spec.problem.accumulator is None and fitting.c_dtype.name == DEFAULT_ACCUMULATOR:
         why += f"; {WHY_F32_SUMS}"
@@ -222,7 +222,7 @@ def check_room(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents, target: T
 
 def lacks_room(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents, target: Target) -> LackOfRoom | None:
     """Return the sums that do not fit; None if all fit."""
-    sums, most = sums_of(spec, warpgroups, cta_tile), _most_sums(spec, warpgroups, target)
+    sums, most = sums_of(spec, warpgroups, cta_tile, target), _most_sums(spec, warpgroups, target)
     if sums > most:
         found = f"{sums} registers per thread for sums"
         return LackOfRoom(
@@ -231,7 +231,7 @@ def lacks_room(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents, target: T
             expected=f"at most {most}, with {REGISTERS_BESIDE_SUMS} for everything else",
             fix=_smaller_share(spec, cta_tile, fits_two=sums <= 2 * most),
         )
-    columns = cta_tile[1] // (warpgroups[1] * waves(spec))
+    columns = cta_tile[1] // (warpgroups[1] * column_waves(spec))
     one = sum_registers((WGMMA_ROWS, columns), accumulator(spec), WARPGROUP)
     most = _most_sums_of_one(spec, warpgroups, target)
     if one > most:
@@ -253,7 +253,7 @@ def _smaller_share(spec: GemmSpec, cta_tile: Extents, *, fits_two: bool) -> str:
     return "use a smaller tile" if spec.mma.atom_layout is None else "use more warpgroups, or a smaller tile.cta"
 
 
-def waves(spec: GemmSpec) -> int:
+def column_waves(spec: GemmSpec) -> int:
     """Return in how many waves a warpgroup multiplies its columns, through one set of registers for partial sums.
 
     Scaled sums of pairs of columns are multiplied one member after the other.
@@ -262,10 +262,23 @@ def waves(spec: GemmSpec) -> int:
     return 2 if pairs is not None and pairs.value.of == "n" and spec.problem.scale_a is not None else 1
 
 
+def waves(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents, target: Target) -> tuple[int, int]:
+    """Return the waves along M and N in which a warpgroup multiplies its share, through one set for partial sums.
+
+    Beside those of `column_waves`, one instruction's rows follow another's if scaled sums of all would not fit.
+    """
+    columns, rows = column_waves(spec), cta_tile[0] // (WGMMA_ROWS * warpgroups[0])
+    scaled = spec.problem.scale_a
+    if scaled is None or columns > 1 or scaled.block[1] != cta_tile[2]:
+        return 1, columns
+    at_once = 2 * _sums_of_share(spec, warpgroups, cta_tile)
+    return (max(1, rows) if at_once > _most_sums(spec, warpgroups, target) else 1), 1
+
+
 def _check_waves(spec: GemmSpec, cta_tile: Extents, warpgroups: Extents) -> None:
     """Raise SpecError for warpgroups with several blocks of rows, whose parts of C would not follow one another."""
     rows = WGMMA_ROWS * warpgroups[0]
-    if waves(spec) > 1 and cta_tile[0] != rows:
+    if column_waves(spec) > 1 and cta_tile[0] != rows:
         raise spec.error(
             "tile.cta",
             found=f"{extents(cta_tile)}: M = {cta_tile[0]}",
@@ -274,11 +287,14 @@ def _check_waves(spec: GemmSpec, cta_tile: Extents, warpgroups: Extents) -> None
         )
 
 
-def sums_of(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents) -> int:
+def sums_of(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents, target: Target) -> int:
     """Return the registers per thread for the sums of its share of the tile, and for promoted sums."""
-    threads = WARPGROUP * warpgroups[0] * warpgroups[1]
-    sums = sum_registers(cta_tile[:2], accumulator(spec), threads)
-    return sums + sums // waves(spec) if promotes(spec) else sums
+    sums = _sums_of_share(spec, warpgroups, cta_tile)
+    return sums + sums // prod(waves(spec, warpgroups, cta_tile, target)) if promotes(spec) else sums
+
+
+def _sums_of_share(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents) -> int:
+    return sum_registers(cta_tile[:2], accumulator(spec), WARPGROUP * warpgroups[0] * warpgroups[1])
 
 
 def holds_factors(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents, target: Target) -> bool:
@@ -292,7 +308,7 @@ def holds_factors(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents, target
     rows, columns = cta_tile[0] // (WGMMA_ROWS * warpgroups[0]), cta_tile[1] // warpgroups[1]
     of_rows = 2 * rows if of_a.block[0] == 1 else rows
     of_columns = columns // 4 if of_b.block[0] == 1 else columns // gcd(columns, of_b.block[0])
-    needed = sums_of(spec, warpgroups, cta_tile) + of_rows + of_columns + REGISTERS_BESIDE_FACTORS
+    needed = sums_of(spec, warpgroups, cta_tile, target) + of_rows + of_columns + REGISTERS_BESIDE_FACTORS
     return needed <= most_registers(target, WARPGROUP * _groups(spec, warpgroups))
 
 
@@ -300,7 +316,7 @@ def promoted_sets(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents, target
     """Return the sets of registers for the tensor core's sums: two if each k-tile is promoted and both fit."""
     if promote_k != cta_tile[2] or spec.problem.scale_a is not None:
         return 1
-    one = sums_of(spec, warpgroups, cta_tile) // 2
+    one = _sums_of_share(spec, warpgroups, cta_tile)
     return 2 if 3 * one <= _most_sums(spec, warpgroups, target) else 1
 
 
@@ -414,8 +430,9 @@ def _scaled(spec: GemmSpec, block_k: int, cta_tile: Extents) -> Choice[int]:
             expected=f"a divisor of {block_k}, the K of a block: k-tiles have factors of one",
             fix=f"tile.cta = {[*cta_tile[:2], block_k]}",
         )
-    if cta_tile[2] != block_k and (waves(spec) > 1 or spec.schedule.slices > 1):
-        what = "pairs, which are scaled in waves" if waves(spec) > 1 else "slices of K, which end between k-tiles"
+    if cta_tile[2] != block_k and (column_waves(spec) > 1 or spec.schedule.slices > 1):
+        in_waves = column_waves(spec) > 1
+        what = "pairs, which are scaled in waves" if in_waves else "slices of K, which end between k-tiles"
         raise spec.error(
             "tile.cta",
             found=f"{extents(cta_tile)}: K = {cta_tile[2]}, with {what}",
@@ -435,7 +452,7 @@ def choose_promoted_sums(
     pingpong: bool,
     scaled: bool = False,
     grouped: bool = False,
-    waves: int = 1,
+    waves: tuple[int, int] = (1, 1),
 ) -> Choice[bool] | None:
     """Return whether the second of two `warpgroups` that share a tile starts one k-tile of `k` after the first.
 
@@ -456,10 +473,15 @@ def choose_promoted_sums(
             if promote_k > k
             else "no registers for a second set"
         )
-        if waves > 1:
-            chosen, lacks = f"{ONE_SET}, in {waves} waves", "twice the registers for partial sums would not fit"
-            why = f"the sums of each member of the pairs are scaled before the other is multiplied; {why}"
-            return Choice(False, Decision(SUMS, chosen, why, rejected=(Rejected("both members at once", lacks),)))
+        if prod(waves) > 1:
+            first, together = (
+                ("each member of the pairs are scaled before the other is", "both members at once")
+                if waves[1] > 1
+                else (f"each {WGMMA_ROWS} rows are scaled before the next are", "all rows at once")
+            )
+            lacks = Rejected(together, f"{prod(waves)} times the registers for partial sums would not fit")
+            why = f"the sums of {first} multiplied; {why}"
+            return Choice(False, Decision(SUMS, f"{ONE_SET}, in {prod(waves)} waves", why, rejected=(lacks,)))
         return Choice(False, Decision(SUMS, ONE_SET, why, rejected=(Rejected(TWO_SETS, lacking),)))
     behind = warpgroups == 2 and not (pingpong or grouped)
     why = "a k-tile is multiplied into one set of registers while the sums of the other are promoted"
@@ -495,7 +517,7 @@ def choose_cta_tile(spec: GemmSpec) -> Choice[Extents]:
 
 def _default_rows(spec: GemmSpec) -> tuple[int, int]:
     """Return rows and columns: as many as leave each thread registers for its sums."""
-    if waves(spec) > 1:  # C has half of the columns
+    if column_waves(spec) > 1:  # C has half of the columns
         return (WGMMA_ROWS, 256) if pingpong(spec) else (128, 256)
     if pingpong(spec):
         return (rows_of_warpgroup(spec), WGMMA_ROWS * 128 // rows_of_warpgroup(spec)) if promotes(spec) else (128, 128)
@@ -557,7 +579,8 @@ def choose_warpgroups(spec: GemmSpec, cta_tile: Extents, target: Target) -> Choi
         if chosen[0] == 1
         else f"warpgroups, each with {m // chosen[0]} rows and all {cta_tile[1]} columns"
     )
-    why = f"{who}: {sums_of(spec, chosen, cta_tile)} registers per thread for sums{_skipping(spec, chosen, cta_tile)}"
+    sums = sums_of(spec, chosen, cta_tile, target)
+    why = f"{who}: {sums} registers per thread for sums{_skipping(spec, chosen, cta_tile)}"
     return Choice(chosen, Decision("mma.atom_layout", extents(chosen), why, rejected=rejected))
 
 
@@ -695,7 +718,7 @@ K_TILES, IN_TURN = "schedule.k_tiles", "in_turn"
 
 
 def choose_k_tiles(
-    spec: GemmSpec, warpgroups: int, *, pingpong: bool, sets: int, promoted: bool
+    spec: GemmSpec, warpgroups: int, *, pingpong: bool, sets: int, promoted: bool, waves: tuple[int, int] = (1, 1)
 ) -> Choice[bool] | None:
     """Return whether warpgroups that share a tile issue its k-tiles in turn; None if the spec does not say.
 
@@ -710,7 +733,8 @@ def choose_k_tiles(
         f"{plural(warpgroups, 'warpgroup')}": warpgroups != 2,
         "sums that stay in the accumulators": not promoted,
         "two sets of sums, one of which is multiplied while the other is promoted": sets > 1,
-        "sums of both members of pairs, one after the other": waves(spec) > 1,
+        "sums of both members of pairs, one after the other": waves[1] > 1,
+        f"sums of {plural(waves[0], 'block')} of {WGMMA_ROWS} rows, one after the other": waves[0] > 1,
         "groups, in which a warpgroup may have no rows": spec.problem.groups is not None,
     }
     if found := next((words for words, holds in lacks.items() if holds), ""):
@@ -746,6 +770,7 @@ class Wgmma(Mma):
         promotion = choose_promotion(spec, cta_tile.value)
         promote_k = promotion.value if promotion else 0
         last = choose_last_k_tiles(spec, warpgroups.value, cta_tile.value, promote_k)
+        in_waves = waves(spec, warpgroups.value, cta_tile.value, target)
         sets = promoted_sets(spec, warpgroups.value, cta_tile.value, target, promote_k)
         sums = choose_promoted_sums(
             sets,
@@ -755,10 +780,15 @@ class Wgmma(Mma):
             pingpong=consumers.value,
             scaled=spec.problem.scale_a is not None,
             grouped=spec.problem.groups is not None,
-            waves=waves(spec),
+            waves=in_waves,
         )
         in_turn = choose_k_tiles(
-            spec, prod(warpgroups.value), pingpong=consumers.value, sets=sets, promoted=promote_k > 0
+            spec,
+            prod(warpgroups.value),
+            pingpong=consumers.value,
+            sets=sets,
+            promoted=promote_k > 0,
+            waves=in_waves,
         )
         asked = ((consumers, Turns.TILES), (in_turn, Turns.K_TILES), (last, Turns.LAST_K_TILES))
         turns = next((turns for choice, turns in asked if choice is not None and choice.value), None)
@@ -775,7 +805,7 @@ class Wgmma(Mma):
                 atom.value,
                 cta_tile.value[:2],
                 widths=columns_of(atom.value),
-                promotion=Promotion(promote_k, sets, staggered=sums is not None and sums.value, waves=waves(spec))
+                promotion=Promotion(promote_k, sets, staggered=sums is not None and sums.value, waves=in_waves)
                 if promote_k
                 else None,
             ),

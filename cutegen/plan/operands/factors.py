@@ -247,7 +247,7 @@ def _of_fragments(block: int, x: OperandTile, mma: MmaPlan) -> tuple[Layout, Lay
     atom_m, columns, _ = mma.atom.shape_mnk
     steps, instructions = columns // COLUMNS, mma.cta_tile[0] // mma.tiled_mma.tile_mnk[0]
     of_instruction, promotion = 4 * steps, mma.accumulator.promotion
-    waves = 1 if promotion is None else promotion.waves
+    waves = 1 if promotion is None else promotion.waves[1]
     if x.operand == "A":
         own = Layout((2, 2, steps, instructions), (0, 1, 0, 2)), Layout((2, instructions), (2, of_instruction))
         shared = Layout((2, 2, steps, instructions), (0, 0, 0, 1)), Layout((instructions,), (of_instruction,))

@@ -28,6 +28,7 @@ from cutegen.plan.mma.wgmma import (
     may_end_in_turns,
     promoted_sets,
     promotes,
+    waves,
 )
 from cutegen.plan.operands.factors import factors_bytes
 from cutegen.plan.operands.stages import DEEPEST, DOUBLE_BUFFERED, capacity_bytes
@@ -223,6 +224,7 @@ def _candidates(
         ("swap", False, schedule.swap),
     ):
         rows = _having(rows, key, open_value, asked)
+    rows = [row for row in rows if wide or not _has_waves_of_rows(spec, target, row)] or rows
     rows = [row for row in rows if _holds_factors(spec, target, row)] or rows
     for row in _added_as_asked(_of_whole_blocks(spec, rows), schedule):
         candidate = candidate_of(spec, target, row)
@@ -239,6 +241,15 @@ def _holds_factors(spec: GemmSpec, target: Target, row: KernelConfig) -> bool:
     multiplied = _multiplied(spec) if row.swap else spec
     asked = replace(multiplied, schedule=replace(spec.schedule, consumers=row.consumers))
     return holds_factors(asked, (*row.warpgroups, 1), row.cta, target)
+
+
+def _has_waves_of_rows(spec: GemmSpec, target: Target, row: KernelConfig) -> bool:
+    """Return whether scaled sums of the row's tile do not fit at once: such kernels have no fitted time."""
+    if spec.problem.scale_a is None:
+        return False
+    multiplied = _multiplied(spec) if row.swap else spec
+    asked = replace(multiplied, schedule=replace(spec.schedule, consumers=row.consumers))
+    return waves(asked, (*row.warpgroups, 1), row.cta, target)[0] > 1
 
 
 def _of_whole_blocks(spec: GemmSpec, rows: list[KernelConfig]) -> list[KernelConfig]:
