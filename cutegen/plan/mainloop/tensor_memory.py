@@ -91,27 +91,29 @@ def multiplied_in_tensor_memory(mma: MmaPlan, stages: int, stage_bytes: int, *, 
     """`ab` if the tensor core reads a stage until a `tcgen05.commit` arrives, from each CTA or pair that reads it.
 
     If the warp that multiplies `clears` what follows a group's part of K, a thread of it arrives too: a commit orders
-    multiplications alone, and not stores, before the next copies. So does each warp that scales sums by factors of the
-    stage.
+    multiplications alone, and not stores, before the next copies.
     """
-    commits, scaling = sum(mma.sharing) - 1, mma.accumulator.promotion is not None
-    arrivals = (
-        Arrival(MMA, By.MMA, commits),
-        *((Arrival(MMA, By.WARP, commits),) if clears else ()),
-        *((Arrival(EPILOGUE, By.WARP),) if scaling else ()),
-    )
-    warps = mma.accumulator.threads // WARP if scaling else 0
+    commits = sum(mma.sharing) - 1
+    arrivals = (Arrival(MMA, By.MMA, commits), *((Arrival(MMA, By.WARP, commits),) if clears else ()))
     return Pipeline(
         name=AB,
         producers=(PRODUCER,),
-        consumers=(MMA, *((EPILOGUE,) if scaling else ())),
+        consumers=(MMA,),
         holds=Item.K_TILE,
         stages=stages,
         payload_bytes=stage_bytes * mma.atom.ctas,
         full=Barrier(sync=Sync.MBARRIER, count=1, arrivals=(Arrival(PRODUCER, By.COPY),)),
-        empty=Barrier(sync=Sync.MBARRIER, count=commits * (1 + clears) + warps, arrivals=arrivals, credits=stages),
+        empty=Barrier(sync=Sync.MBARRIER, count=commits * (1 + clears), arrivals=arrivals, credits=stages),
         scope=_scope(mma.atom.ctas, mma.cluster[0] * mma.cluster[1]),
     )
+
+
+def read_too(ab: Pipeline, drains: Role) -> Pipeline:
+    """Return `ab` if each warp that drains sums reads factors of a stage, too, and releases it."""
+    assert ab.empty is not None
+    arrivals = (*ab.empty.arrivals, Arrival(drains.name, By.WARP))
+    empty = replace(ab.empty, count=ab.empty.count + drains.warps, arrivals=arrivals)
+    return replace(ab, consumers=(*ab.consumers, drains.name), empty=empty)
 
 
 def _scope(multiply: int, share: int) -> Scope:
@@ -333,8 +335,9 @@ class TmaTmem(Bulk):
         stages = choose_stages(spec, target, draft.stage_bytes, 1, reserved_bytes, most=most)
         store = self.c_store(of_epilogue, epilogue.value)
         clears = (grouped := spec.problem.groups) is not None and grouped.of == "k"
+        ab = self.ab(mma, stages.value, stage_bytes, clears=clears)
         pipelines = (
-            self.ab(mma, stages.value, stage_bytes, clears=clears),
+            ab if mma.accumulator.promotion is None else read_too(ab, of_epilogue),
             self.sums(mma, of_epilogue),
             *((store,) if store else ()),
             *((answered_tiles(draft.roles.roles),) if is_dynamic(spec) else ()),
