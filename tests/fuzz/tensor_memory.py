@@ -16,20 +16,29 @@ from tests.run import sm100_cases
 
 
 def case(seed: int) -> Case:
-    """Its first line, a comment, is the problem, with a batch or none; the rest is a spec."""
+    """Its first line, a comment, is the problem, with a batch or 0, then the sizes of groups; the rest is a spec."""
     found = sm100_cases.random_case(seed)
-    problem = ",".join(map(str, (found.m, found.n, found.k, found.batch or 0)))
+    problem = ",".join(map(str, (found.m, found.n, found.k, found.batch or 0, *found.sizes)))
     table = spec_table(found.spec)
     return Case(seed, f"# {problem}\n" + "".join(f"{key} = {toml_value(value)}\n" for key, value in table.items()))
 
 
+def read(case: Case) -> sm100_cases.Case:
+    """Return the kernel and the problem that the text is.
+
+    Raises CutegenError for what is no spec.
+    """
+    first, _, content = case.text.partition("\n")
+    m, n, k, batch, *sizes = map(int, first.removeprefix("# ").split(","))
+    spec = parse_spec(content, name=f"case_{case.seed}")
+    return sm100_cases.Case(spec, m, n, k, batch or None, tuple(sizes))
+
+
 def check(case: Case) -> Outcome:
     """Try it. What is wrong is raised."""
-    first, _, content = case.text.partition("\n")
-    m, n, k, batch = map(int, first.removeprefix("# ").split(","))
     try:
-        spec = parse_spec(content, name=f"case_{case.seed}")
+        found = read(case)
     except CutegenError as error:
         return Outcome(REFUSED, str(error))
-    sm100_cases.try_case(sm100_cases.Case(spec, m, n, k, batch or None), own_cache())
+    sm100_cases.try_case(found, own_cache())
     return Outcome(ACCEPTED)

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.fuzz import tensor_memory
 from tests.fuzz.__main__ import main
 from tests.fuzz.case import ACCEPTED, FOUND, KINDS, REFUSED, Case, Kind, Outcome
 from tests.fuzz.judge import judge
 from tests.fuzz.workers import verdicts
+from tests.run.sm100_cases import random_case
 
 SHARE = {"specs": 30, "ptx_texts": 75, "operands": 15, "caches": 10, "packs": 150, "kills": 2}
 """How many seeds of each kind are tried with every run of the tests; building takes seconds, and is a slow test."""
@@ -47,6 +49,14 @@ def test_a_kernel_of_tensor_memory_is_right() -> None:
     """`tests/run/test_sm100_kernels.py` tries more of them."""
     (verdict,) = verdicts(replace(KINDS["tensor_memory"], cpu_limit_s=400), [3], jobs=1)
     assert verdict.outcome == Outcome(ACCEPTED)
+
+
+def test_a_case_of_tensor_memory_is_read_as_it_was_drawn() -> None:
+    """Its batch and the sizes of its groups too: a kernel of groups is none of one product."""
+    drawn = {seed: random_case(seed) for seed in range(20)}
+    assert any(case.sizes for case in drawn.values())
+    assert any(case.batch for case in drawn.values())
+    assert {seed: tensor_memory.read(tensor_memory.case(seed)) for seed in drawn} == drawn
 
 
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: f"{path.parent.name}-{path.stem}")
