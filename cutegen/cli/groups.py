@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from cutegen.cli.options import parse_sizes
+from cutegen.cli.options import named_problem, parse_sizes
 from cutegen.contract.distributions import Distribution
 from cutegen.contract.groups import Groups
 from cutegen.contract.problem import ProblemShape
@@ -31,6 +31,18 @@ class GivenGroups:
         if isinstance(self.sizes, tuple):
             return ",".join(map(str, self.sizes))
         return str(self.sizes or Distribution.UNIFORM)
+
+    def problem(self, problem: str | None, batch: int | None) -> ProblemShape | None:
+        """Return the problem to plan for, with as many groups; a few for a distribution that comes without a number.
+
+        None if no problem is given. Raises RequestError for sizes without a problem.
+        """
+        if problem is None and self.sizes is not None:
+            raise RequestError(
+                f"--sizes: found {self.name} without --problem; expected it together with --problem M,N,K"
+            )
+        number = SMALL_GROUPS if self.number is None and self.sizes is not None else self.number
+        return named_problem(problem, batch, number)
 
     def filling(self, groups: Groups, shape: ProblemShape) -> tuple[int, ...]:
         """Return the sizes of packed groups that have the whole extent of a problem, as measurements need them.

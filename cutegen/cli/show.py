@@ -16,6 +16,7 @@ from cutegen.algebra import LayoutExpr, inner_layout, parse_expression, size
 from cutegen.algebra.coordinates import is_of_coordinates, parse_coordinates
 from cutegen.algebra.notation import flatten
 from cutegen.cli import options
+from cutegen.cli.groups import GivenGroups, named_groups
 from cutegen.cli.output import Answer
 from cutegen.cli.pictures import Format, FormatOption, choose_format, deliver, deliver_text
 from cutegen.contract.problem import ProblemShape
@@ -37,7 +38,7 @@ from cutegen.tuned.answer import plan as make_plan
 MAX_ELEMENTS = 1 << 20  # for --layout: takes a moment, not a minute
 
 
-OF_A_SPEC = frozenset({"thread", "problem", "batch", "arch", "element"})
+OF_A_SPEC = frozenset({"thread", "problem", "batch", "groups", "sizes", "arch", "element"})
 
 
 def show(
@@ -86,6 +87,7 @@ def show(
     problem: options.ProblemOption = None,
     batch: options.BatchOption = None,
     groups: options.GroupsOption = None,
+    sizes: options.SizesOption = None,
     arch: options.ArchOption = None,
     format_: FormatOption = None,
     out: Annotated[
@@ -105,8 +107,12 @@ def show(
     if json and how is not Format.TEXT:
         raise RequestError(f"--json: found together with --format {how}; expected only one of them")
     if spec is not None and layout is None and dtype is None and tv is None:
-        plan = make_plan(_spec(spec), arch, options.named_problem(problem, batch, groups))
-        asked = _Asked(part, thread, problem, everything)
+        of_groups = named_groups(groups, sizes)
+        shape = of_groups.problem(problem, batch)
+        plan = make_plan(_spec(spec), arch, shape)
+        asked = _Asked(part, thread, problem, everything, sizes=_sizes(plan, shape, of_groups))
+        if asked.sizes and element is None:
+            raise RequestError("--sizes: found without --element; expected the element whose group they tell")
         if element is not None:
             subject = _of_element(plan, Element.parse(element), asked)
         elif isinstance(plan, ProbePlan):
@@ -169,11 +175,20 @@ class _Asked:
     problem: str | None
     everything: bool
     loads_only: bool = False
+    sizes: tuple[int, ...] = ()
 
     @property
     def extents(self) -> ProblemShape:
         """The problem, or a default one."""
         return options.DEFAULT_PROBLEM if self.problem is None else options.parse_problem(self.problem)
+
+
+def _sizes(plan: GemmPlan | ProbePlan, shape: ProblemShape | None, given: GivenGroups) -> tuple[int, ...]:
+    """Return the sizes of groups, if they are given. Raises RequestError for a kernel without groups or room."""
+    if given.sizes is None:
+        return ()
+    groups = plan.launch.groups if isinstance(plan, GemmPlan) else None
+    return given.of_problem(groups, shape or options.DEFAULT_PROBLEM)
 
 
 def _of_plan(plan: GemmPlan, asked: _Asked) -> _Subject:
@@ -208,7 +223,7 @@ def _of_element(plan: GemmPlan | ProbePlan, element: Element, asked: _Asked) -> 
     def picture() -> Picture:
         raise RequestError("--element: found a picture format; expected text, or --json")
 
-    view = partial(element_part.view, plan, element, asked.extents, everything=asked.everything)
+    view = partial(element_part.view, plan, element, asked.extents, sizes=asked.sizes, everything=asked.everything)
     page = partial(_page, plan, asked, Opened(thread=asked.thread, element=element))
     return _Subject(f"{plan.spec.name or plan.kernel_name}: {element}", view, picture, page)
 

@@ -18,7 +18,7 @@ from cutegen.contract.groups import Groups
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import target
 from cutegen.plan import GemmPlan, plan
-from cutegen.plan.search.group_sizes import busiest_k_tiles, work_of_sizes
+from cutegen.plan.search.group_sizes import busiest_k_tiles
 from cutegen.plan.search.tile_model import Estimate
 from cutegen.plan.values.predicted_time import sizes_line
 from cutegen.spec import Grouped, Operand, Tile, load_spec
@@ -35,7 +35,8 @@ def made() -> GemmPlan:
 
 
 def times_of(planned: GemmPlan) -> dict[Distribution, float]:
-    return {} if planned.predicted_time is None else dict(planned.predicted_time.of_sizes)
+    time = planned.predicted_time
+    return {} if time is None or time.of_sizes is None else dict(time.of_sizes.named)
 
 
 @pytest.mark.parametrize("name", list(Distribution))
@@ -72,7 +73,11 @@ def test_the_plans_time_is_their_mean_and_a_line_says_the_worst(made: GemmPlan) 
 
 
 def test_without_groups_or_a_problem_there_are_none(made: GemmPlan) -> None:
-    assert not work_of_sizes(Groups("m", "padded"), (64, 64, 32), ProblemShape(64, 64, 64, 8), 132)
+    spec = load_spec("sm80_bf16_grouped")
+    padded = replace(spec, problem=replace(spec.problem, groups=Grouped("m", "padded")))
+    found = plan(padded, "sm_80", ProblemShape(64, 64, 64, groups=8))
+    assert isinstance(found, GemmPlan)
+    assert not times_of(found)
     dense = plan(load_spec("sm80_bf16_nn"), "sm_80", ProblemShape(512, 512, 512))
     assert isinstance(dense, GemmPlan)
     assert not times_of(dense)
@@ -85,6 +90,61 @@ def test_programs_get_them(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["plan", "sm80_bf16_grouped", "--problem", "512,256,128", "--groups", "8", "--arch", "a100", "--json"]
     assert main(words) == 0
     assert list(json.loads(capsys.readouterr().out)["times_of_sizes_us"]) == list(Distribution)
+
+
+@pytest.mark.parametrize("sizes", [(100, 0, 150), (300,), (1, 1, 1, 0)])
+def test_given_sizes_have_the_tiles_of_a_count_by_hand(
+    capsys: pytest.CaptureFixture[str], sizes: tuple[int, ...]
+) -> None:
+    listed = ",".join(map(str, sizes))
+    assert main(["plan", "sm90_bf16_grouped", "--problem", "300,250,130", "--sizes", listed, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["of_sizes"]
+    made = plan(load_spec("sm90_bf16_grouped"), "sm_90a", ProblemShape(300, 250, 130, groups=len(sizes)))
+    assert isinstance(made, GemmPlan)
+    rows, columns = made.launch.cta_tile
+    first_rows = [(group, row) for group, size in enumerate(sizes) for row in range(0, size, rows)]
+    tiles = len(first_rows) * len(range(0, 250, columns))
+    k_tiles = tiles * len(range(0, 130, made.cta_tile[2]))
+    assert (found["sizes"], found["tiles"], found["k_tiles"]) == (list(sizes), tiles, k_tiles)
+    multiplied = k_tiles * rows * columns * made.cta_tile[2]
+    assert found["fill"] == pytest.approx(sum(sizes) * 250 * 130 / multiplied)
+    assert found["predicted_us"] > 0
+
+
+def test_the_time_of_a_distribution_is_that_of_its_sizes(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["plan", "sm90_bf16_grouped", "--problem", "8192,4096,2048", "--groups", "16", "--json"]
+    for name in Distribution:
+        of_name = json.loads(_printed(capsys, [*words, "--sizes", str(name)]))
+        listed = ",".join(map(str, name.sizes(8192, 16)))
+        of_list = json.loads(_printed(capsys, [*words[:4], *words[6:], "--sizes", listed]))
+        assert of_name["of_sizes"]["predicted_us"] == of_name["times_of_sizes_us"][name]
+        assert of_list["of_sizes"] == of_name["of_sizes"]
+
+
+def _printed(capsys: pytest.CaptureFixture[str], words: list[str]) -> str:
+    assert main(words) == 0
+    return capsys.readouterr().out
+
+
+def test_no_rows_take_no_tiles(capsys: pytest.CaptureFixture[str]) -> None:
+    text = _printed(capsys, ["plan", "sm90_bf16_grouped", "--problem", "300,250,130", "--sizes", "0,0"])
+    assert text.startswith("sizes 0,0: 0 of 2 groups with M, 0 CTA tiles of ")
+
+
+@pytest.mark.parametrize("verb", ["plan", "show"])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--sizes", "3,4"), "--sizes: found 3,4 without --problem"),
+        (("--sizes", "300,4", "--problem", "300,256,128"), "--sizes: found 304 along M; expected at most 300"),
+        (("--sizes", "30,4", "--groups", "3", "--problem", "300,256,128"), "--groups: found 3 with 2 sizes"),
+    ],
+)
+def test_sizes_without_room_are_refused(
+    capsys: pytest.CaptureFixture[str], verb: str, words: tuple[str, ...], said: str
+) -> None:
+    assert main([verb, "sm90_bf16_grouped", *words]) == 2
+    assert said in capsys.readouterr().err
 
 
 def test_the_tile_is_one_that_uneven_groups_fill() -> None:

@@ -83,6 +83,7 @@ def test_packed_groups_are_chosen_for_uneven_sizes() -> None:
     problem = ProblemShape(512, 512, 8192, groups=32)
     found = _planned(problem, problem=replace(OPEN.problem, groups=Grouped("k")))
     assert found.predicted_time is not None
-    times = dict(found.predicted_time.of_sizes)
+    assert found.predicted_time.of_sizes is not None
+    times = dict(found.predicted_time.of_sizes.named)
     assert found.predicted_time.us == pytest.approx(fmean(times.values()))
     assert max(times.values()) > 2 * min(times.values())

@@ -212,6 +212,29 @@ def test_groups_are_said_to_begin_at_tiles() -> None:
     assert "in the matrix of one group" in said["b,5,5"]
 
 
+@pytest.mark.parametrize(("which", "of_group"), [("a,130,5", "a,30,5"), ("c,249,77", "c,149,77")])
+def test_with_sizes_an_element_is_followed_in_its_group(which: str, of_group: str) -> None:
+    """Groups of 100, 0 and 150 rows: the last begins at row 100."""
+    plan, problem, alone = plan_of("sm90_bf16_grouped"), ProblemShape(300, 256, 128), ProblemShape(150, 256, 128)
+    found = element.view(plan, Element.parse(which), problem, sizes=(100, 0, 150))
+    assert found.table | {"problem": [150, 256, 128]} == element.view(plan, Element.parse(of_group), alone).table
+    assert any("2 of 0 to 2, m 100 to 249" in line for line in found.lines)
+
+
+@pytest.mark.parametrize(
+    ("which", "said"),
+    [
+        ("a,250,5", "--element: found m 250; expected 0 to 249, the 250 of all groups of --sizes"),
+        ("b,5,5", r"--sizes: found with b\(5, 5\), which is in the matrix of one group whatever their sizes"),
+    ],
+)
+def test_an_element_of_no_group_is_refused(which: str, said: str) -> None:
+    with pytest.raises(RequestError, match=said):
+        element.view(
+            plan_of("sm90_bf16_grouped"), Element.parse(which), ProblemShape(300, 256, 128), sizes=(100, 0, 150)
+        )
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [

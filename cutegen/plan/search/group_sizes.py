@@ -6,15 +6,16 @@ mean of their times over the named distributions, which is also the time that th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from functools import lru_cache
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 
 import numpy as np
 
 from cutegen.contract.distributions import Distribution
 from cutegen.contract.groups import Groups
 from cutegen.contract.problem import ProblemShape
+from cutegen.plan.values.predicted_time import TimesOfSizes
 
 Block = tuple[int, int, int]
 """Rows and columns of C that the CTAs of a cluster compute together, and K of a k-tile."""
@@ -45,20 +46,44 @@ def factor_of_groups(groups: Groups, block: Block, mean: ProblemShape, *, in_tur
     return WIDER if block["mn".index(groups.of)] > WIDEST_ROWS else 1.0
 
 
-def work_of_sizes(groups: Groups, block: Block, mean: ProblemShape, clusters: int) -> Mapping[Distribution, float]:
-    """Return the k-tiles of the busiest CTA for each distribution, over those for even groups: a batch like `mean`.
+@dataclass(frozen=True, slots=True)
+class WorkOfSizes:
+    """The work of the busiest CTA for sizes of packed groups, over that for even groups: a batch like `mean`.
 
-    `clusters` of CTAs run at once. Nothing for padded groups, which have no rows to share out.
+    `clusters` of CTAs run at once, each of which computes a `block`.
     """
-    if groups.layout == "padded":
-        return {}
-    number, each = mean.batch, mean.extents[groups.of]
-    packed = replace(mean, batch=1, groups=number, **{groups.of: each * number})
-    even = busiest_k_tiles(groups, block, packed, (each,) * number, clusters)
-    return {
-        name: busiest_k_tiles(groups, block, packed, _sizes(name, each * number, number), clusters) / even
-        for name in Distribution
-    }
+
+    groups: Groups
+    block: Block
+    mean: ProblemShape
+    clusters: int
+
+    def of(self, sizes: Sequence[int]) -> float:
+        """Return the k-tiles of the busiest CTA for these sizes, over those for even groups.
+
+        >>> of_rows = WorkOfSizes(Groups("m"), (64, 64, 32), ProblemShape(64, 64, 32, 2), 1)
+        >>> of_rows.of((64, 64)), of_rows.of((65, 63))
+        (1.0, 1.5)
+        """
+        number, each = self.mean.batch, self.mean.extents[self.groups.of]
+        packed = replace(self.mean, batch=1, groups=number, **{self.groups.of: each * number})
+        busiest = partial(busiest_k_tiles, self.groups, self.block, packed, clusters=self.clusters)
+        return busiest(sizes) / busiest((each,) * number)
+
+    def named(self) -> Mapping[Distribution, float]:
+        """Return those of the distributions of the same rows."""
+        number, each = self.mean.batch, self.mean.extents[self.groups.of]
+        return {name: self.of(_sizes(name, each * number, number)) for name in Distribution}
+
+
+def times_of_sizes(work: WorkOfSizes, us_of_work: Callable[[float], float]) -> TimesOfSizes:
+    """Return the times of a kernel over sizes, from its time for so many times the work for even groups."""
+    named = tuple((name, us_of_work(factor)) for name, factor in work.named().items())
+    return TimesOfSizes(named, partial(_us_of_sizes, work, us_of_work))
+
+
+def _us_of_sizes(work: WorkOfSizes, us_of_work: Callable[[float], float], sizes: Sequence[int]) -> float:
+    return us_of_work(work.of(sizes))
 
 
 @lru_cache(maxsize=64)

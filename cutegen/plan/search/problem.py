@@ -7,10 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
-from statistics import fmean
 
 from cutegen.algebra import Extents
-from cutegen.contract.distributions import Distribution
 from cutegen.contract.launch import RESULT
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import SpecError
@@ -21,10 +19,10 @@ from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.operands.stages import DOUBLE_BUFFERED
 from cutegen.plan.schedule.cluster import ALONE, CLUSTER
 from cutegen.plan.schedule.consumers import PINGPONG, WHY_CONSUMERS
-from cutegen.plan.search.group_sizes import factor_of_groups, work_of_sizes
+from cutegen.plan.search.group_sizes import WorkOfSizes, factor_of_groups, times_of_sizes
 from cutegen.plan.search.tile_model import Estimate
 from cutegen.plan.values.decision import Decision, Rejected
-from cutegen.plan.values.predicted_time import AT_LEAST, PredictedTime, foretold, shown_us
+from cutegen.plan.values.predicted_time import AT_LEAST, PredictedTime, TimesOfSizes, foretold, shown_us
 from cutegen.spec import GemmSpec, Mma, Schedule, Tile
 from cutegen.spec.values import Consumers, Reduction
 from cutegen.support.words import extents, plural
@@ -196,7 +194,7 @@ class Option:
     slices: int
     estimate: Estimate
     ctas_per_sm: int = 1
-    of_sizes: tuple[tuple[Distribution, float], ...] = ()
+    of_sizes: TimesOfSizes | None = None
 
     def __str__(self) -> str:
         return f"{self.candidate}, {plural(self.slices, 'slice')} of K" if self.slices > 1 else str(self.candidate)
@@ -246,7 +244,7 @@ class Proposal:
     predicted_us: float
     fits: bool
     decisions: Callable[[], Mapping[str, Decision]]
-    of_sizes: tuple[tuple[Distribution, float], ...] = ()
+    of_sizes: TimesOfSizes | None = None
 
 
 def first_that_holds(spec: GemmSpec, settled: Iterable[Proposal], decide: Callable[[GemmSpec], GemmPlan]) -> GemmPlan:
@@ -316,14 +314,18 @@ def _over_sizes(spec: GemmSpec, target: Target, problem: ProblemShape, option: O
         rows, columns = columns, rows
     clusters = option.ctas_per_sm * GPUS[target.name].sms // (ctas_m * ctas_n)
     groups, block, candidate = spec.problem.groups.value, (rows, columns, k), option.candidate
-    work, measured = work_of_sizes(groups, block, problem, clusters), 1.0
-    if not work:
+    if groups.layout == "padded":
         return option
+    measured = 1.0
     if candidate.schedules:
         measured = factor_of_groups(groups, block, problem, in_turn=candidate.consumers == PINGPONG)
-    times = {name: measured * option.estimate.busier(factor) for name, factor in work.items()}
-    mean = replace(option.estimate, us=fmean(times.values()))
-    return replace(option, estimate=mean, of_sizes=tuple(times.items()))
+    work = WorkOfSizes(groups, block, problem, clusters)
+    times = times_of_sizes(work, partial(_of_work, option.estimate, measured))
+    return replace(option, estimate=replace(option.estimate, us=times.mean_us), of_sizes=times)
+
+
+def _of_work(estimate: Estimate, measured: float, factor: float) -> float:
+    return measured * estimate.busier(factor)
 
 
 def _filled(spec: GemmSpec, option: Option) -> GemmSpec:

@@ -13,9 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
-from statistics import fmean
 
-from cutegen.contract.distributions import Distribution
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import GPUS, SM_RATES, Instruction, Target, dtype
 from cutegen.hardware.factor_atoms import COLUMN_ROWS
@@ -28,12 +26,13 @@ from cutegen.plan.operands.stages import capacity_bytes
 from cutegen.plan.schedule.split_k import MOST_SUMS_LEFT
 from cutegen.plan.schedule.tiles import DYNAMIC, is_dynamic
 from cutegen.plan.schedule.tiles import KEY as TILES
-from cutegen.plan.search.group_sizes import work_of_sizes
+from cutegen.plan.search.group_sizes import WorkOfSizes, times_of_sizes
 from cutegen.plan.search.problem import Proposal, microseconds
 from cutegen.plan.search.tile_model import Estimate
 from cutegen.plan.swapped import SWAP, as_multiplied, decide, shape_multiplied
 from cutegen.plan.values.decision import Decision, Rejected
 from cutegen.plan.values.operand import k_tile_bytes
+from cutegen.plan.values.predicted_time import TimesOfSizes
 from cutegen.spec import GemmSpec, Tile
 from cutegen.support.words import extents, plural
 
@@ -77,7 +76,7 @@ class _Option:
     estimate: Estimate
     cluster: tuple[int, int] | None = None
     slices: int = 1
-    of_sizes: tuple[tuple[Distribution, float], ...] = ()
+    of_sizes: TimesOfSizes | None = None
 
     @property
     def together(self) -> tuple[object, ...]:
@@ -191,16 +190,17 @@ def _over_sizes(
     (m, n, k), (along_m, along_n, *_) = option.cta, spec.schedule.cluster or (option.ctas, 1)
     rows, columns = (n * along_n, m * along_m) if option.swap else (m * along_m, n * along_n)
     clusters = GPUS[target.name].sms // (along_m * along_n)
-    work = work_of_sizes(spec.problem.groups.value, (rows, columns, k), problem, clusters)
-    if not work:
+    groups = spec.problem.groups.value
+    if groups.layout == "padded":
         return option
     shape = shape_multiplied(problem) if option.swap else problem
-    found = {
-        name: estimated(multiplied, target, shape, option.cta, option.ctas, work=each) for name, each in work.items()
-    }
-    times = tuple((name, each.us) for name, each in found.items())
-    mean = replace(option.estimate, us=fmean(us for _, us in times))
-    return replace(option, estimate=mean, of_sizes=times)
+    work = WorkOfSizes(groups, (rows, columns, k), problem, clusters)
+    times = times_of_sizes(work, partial(_of_work, multiplied, target, shape, option))
+    return replace(option, estimate=replace(option.estimate, us=times.mean_us), of_sizes=times)
+
+
+def _of_work(multiplied: GemmSpec, target: Target, shape: ProblemShape, option: _Option, factor: float) -> float:
+    return estimated(multiplied, target, shape, option.cta, option.ctas, work=factor).us
 
 
 def _cuts(spec: GemmSpec, ctas: int) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
 
 from cutegen.contract.distributions import Distribution
 from cutegen.hardware import GPUS, SM_RATES, Instruction, Target
@@ -10,6 +12,19 @@ from cutegen.hardware import GPUS, SM_RATES, Instruction, Target
 SHOWN_DIGITS = 3
 AT_LEAST = "at least"
 """The word for a time that only rates bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimesOfSizes:
+    """Microseconds of one launch over sizes of packed groups: those of the named distributions, and of any sizes."""
+
+    named: tuple[tuple[Distribution, float], ...]
+    us_of: Callable[[Sequence[int]], float] = field(compare=False, repr=False)
+
+    @property
+    def mean_us(self) -> float:
+        """The mean over the named distributions."""
+        return fmean(us for _, us in self.named)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +37,7 @@ class PredictedTime:
     us: float
     how: str
     gpu: str
-    of_sizes: tuple[tuple[Distribution, float], ...] = ()
+    of_sizes: TimesOfSizes | None = None
 
     def __str__(self) -> str:
         """Write it as a sentence has it.
@@ -39,15 +54,15 @@ class PredictedTime:
 def sizes_line(time: PredictedTime) -> tuple[str, ...]:
     """Return the sentence that says the times of sizes, and how much longer the worst takes than the best, if any.
 
-    >>> of_sizes = (Distribution.UNIFORM, 2.0), (Distribution.HOT, 4.0)
+    >>> of_sizes = TimesOfSizes(((Distribution.UNIFORM, 2.0), (Distribution.HOT, 4.0)), sum)
 
     >>> print(*sizes_line(PredictedTime(3.0, "predicted", "", of_sizes)))
     sizes of groups: uniform 2 us, hot 4 us; kernels are chosen by their mean; the worst takes 2.00 times the best
     """
-    if not time.of_sizes:
+    if time.of_sizes is None:
         return ()
-    listed = ", ".join(f"{each} {shown_us(us)}" for each, us in time.of_sizes)
-    found = [us for _, us in time.of_sizes]
+    listed = ", ".join(f"{each} {shown_us(us)}" for each, us in time.of_sizes.named)
+    found = [us for _, us in time.of_sizes.named]
     worst = f"the worst takes {max(found) / min(found):.2f} times the best"
     return (f"sizes of groups: {listed}; kernels are chosen by their mean; {worst}",)
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from itertools import accumulate
 from typing import Any
 
 from cutegen.contract.problem import ProblemShape
+from cutegen.errors import RequestError
 from cutegen.hardware.units import WARP
 from cutegen.plan import GemmPlan
 from cutegen.show.follow import Element, OperandElementPath, follow, locations
@@ -19,12 +21,19 @@ SHOWN_LOADS = 16
 Fact = tuple[str, str]
 
 
-def view(plan: GemmPlan, element: Element, problem: ProblemShape, *, everything: bool = False) -> View:
-    """Show its places in the order of its path. Raises RequestError if the problem has no such element."""
-    way = follow(plan, element, problem)
+def view(
+    plan: GemmPlan, element: Element, problem: ProblemShape, *, sizes: Sequence[int] = (), everything: bool = False
+) -> View:
+    """Show its places in the order of its path. Raises RequestError if the problem has no such element.
+
+    With the `sizes` of packed groups, coordinates count from the first element of all groups.
+    """
+    asked, group = element, _group(plan, element)
     size = extents((problem.m, problem.n, problem.k))
-    title = f"{element} of {plan.spec.name or 'unnamed spec'} for {plan.target.name}, problem {size}"
-    group = _group(plan, element)
+    if sizes:
+        element, problem, group = _in_its_group(plan, element, problem, sizes)
+    way = follow(plan, element, problem)
+    title = f"{asked} of {plan.spec.name or 'unnamed spec'} for {plan.target.name}, problem {size}"
     match way:
         case locations.ResultElementPath():
             blocks = _result(way, title, group, in_parts=plan.epilogue.part is not None)
@@ -92,6 +101,31 @@ def _group(plan: GemmPlan, element: Element) -> tuple[Fact, ...]:
         return (("group", "in the matrix of one group"),)
     first = {"m": "row", "n": "column", "k": "element of K"}[of]
     return (("group", f"{of} and bytes count from its group's first {first}, where its tiles begin"),)
+
+
+def _in_its_group(
+    plan: GemmPlan, element: Element, problem: ProblemShape, sizes: Sequence[int]
+) -> tuple[Element, ProblemShape, tuple[Fact, ...]]:
+    """Return an element in the matrices of its group, that group's problem, and which it is. Raises RequestError."""
+    grouped = plan.spec.problem.groups
+    assert grouped is not None
+    groups = grouped.value
+    if groups.layout == "padded" or groups.of not in element.modes:
+        raise RequestError(
+            f"--sizes: found with {element}, which is in the matrix of one group whatever their sizes; leave it out"
+        )
+    place = element.modes.index(groups.of)
+    at, ends = element.coordinate[place], tuple(accumulate(sizes))
+    for number, part in enumerate(groups.products(ends, problem)):
+        if at in (of_group := getattr(part, groups.of)):
+            coordinate = tuple(x - of_group.start * (i == place) for i, x in enumerate(element.coordinate))
+            what = f"{groups.of} {of_group.start} to {of_group.stop - 1}: coordinates and bytes count from its first"
+            alone = ProblemShape(len(part.m), len(part.n), len(part.k))
+            fact = ("group", f"{number} of 0 to {len(sizes) - 1}, {what}, where its tiles begin")
+            return replace(element, coordinate=coordinate), alone, (fact,)
+    raise RequestError(
+        f"--element: found {groups.of} {at}; expected 0 to {ends[-1] - 1}, the {ends[-1]} of all groups of --sizes"
+    )
 
 
 def _held_table(held: locations.Held) -> dict[str, Any]:
