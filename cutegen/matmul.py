@@ -19,6 +19,7 @@ import numpy as np
 from cutegen.contract.launch import OPERANDS
 from cutegen.contract.problem import whole
 from cutegen.dispatch import arrays
+from cutegen.dispatch.block_scales import SCALES, levels
 from cutegen.dispatch.explain import explained
 from cutegen.dispatch.formula import TENSORS, Formula, check_scalars, scalars_of
 from cutegen.dispatch.gated import GATED, paired
@@ -59,9 +60,11 @@ def matmul(
     type than the result is converted. `scale_a` is a tensor of one element, or one per row of `a`, `scale_b` one per
     column of `b`; they stay on their device. For 8-bit floats both may instead have a factor for each block of
     1 x 128 or 128 x 128 elements, f32 and in the order of their operand: `scale_a` (M, K/128) or (M/128, K/128),
-    `scale_b` (K/128, N) or (K/128, N/128), extents rounded up. `activation` is "relu", "gelu" (with erf),
-    "gelu_tanh" or "silu", or torch's module or function for one of them. The result has the type of `a`, for 8-bit
-    integers s32 and for 8-bit floats bf16, or `out_dtype`; it is written to `out` if that is given.
+    `scale_b` (K/128, N) or (K/128, N/128), extents rounded up. On a Blackwell, and on the CPU, factors of 8 bits are
+    those of blocks of 1 x 32 or 1 x 16 as `cutegen.quantize` returns them: of any shape, and for nvf4 a pair.
+    `activation` is "relu", "gelu" (with erf), "gelu_tanh" or "silu", or torch's module or function for one of them. The
+    result has the type of `a`, for 8-bit integers s32 and for floats of 4 and 8 bits bf16, or `out_dtype`; it is
+    written to `out` if that is given.
 
     With an activation of pairs of columns, `act(gate) * up`, the result has half of `b`'s columns: "swiglu", "geglu"
     (with erf), "geglu_tanh", "reglu", or gpt-oss's "swiglu_oai", whose parameters may follow: "swiglu_oai(1.702, 7)".
@@ -88,16 +91,20 @@ def matmul(
     of_torch = entry is not None and isinstance(a, entry.Tensor)
     if quantize is not None:
         values, factors = pair_of(out, out_dtype)
-        terms = (a, b, bias, activation, residual, alpha, beta, c, scale_a, scale_b, values)
+        scales, seconds = levels(scale_a, scale_b)
+        terms = (a, b, bias, activation, residual, alpha, beta, c, *scales, values)
         if not of_torch:
-            return _of_arrays(Arguments(*terms, quantize=quantize, scale_c=factors))
-        return entry.quantized(entry.Call(*terms, quantize=quantize, scale_c=factors))
+            return _of_arrays(Arguments(*terms, quantize=quantize, scale_c=factors, **seconds))
+        return entry.quantized(entry.Call(*terms, quantize=quantize, scale_c=factors, **seconds))
     if of_torch and residual is alpha is beta is c is scale_a is scale_b is out_dtype is None:
         found = entry.quick(a, b, bias, activation, out)
         if found is not None:
             return found
-    arguments = (a, b, bias, activation, residual, alpha, beta, c, scale_a, scale_b, out, out_dtype)
-    return _of_arrays(Arguments(*arguments)) if not of_torch else entry.matmul(entry.Call(*arguments))
+    scales, seconds = levels(scale_a, scale_b)
+    arguments = (a, b, bias, activation, residual, alpha, beta, c, *scales, out, out_dtype)
+    if not of_torch:
+        return _of_arrays(Arguments(*arguments, **seconds))
+    return entry.matmul(entry.Call(*arguments, **seconds))
 
 
 class Terms(TypedDict, total=False):
@@ -234,6 +241,8 @@ class Arguments(NamedTuple):
     out_dtype: Any = None
     quantize: str | None = None
     scale_c: Any = None
+    scale_m: Any = None
+    scale_n: Any = None
 
     def tensors(self) -> dict[str, Any]:
         """Return the given ones, by name. Raises OperandError for one of another framework than `a`'s."""
@@ -276,7 +285,8 @@ def _arguments(function: str, a: Any, b: Any = None, **terms: Any) -> Arguments:
     activation = paired(terms.pop("activation", None), terms.pop("pairs", None), terms.pop("first", None), function)
     if terms.get("quantize") is not None:
         terms["out"], terms["scale_c"] = pair_of(terms.get("out"), terms.get("out_dtype"))
-    return Arguments(a, b, activation=activation, **terms)
+    scales, seconds = levels(*[terms.pop(name, None) for name in SCALES])
+    return Arguments(a, b, activation=activation, **terms, **dict(zip(SCALES, scales, strict=True)), **seconds)
 
 
 def _of_arrays(call: Arguments) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cutegen.dispatch.block_scales import BLOCK
+from cutegen.dispatch.block_scales import BLOCK, SCALES
 from cutegen.errors import OperandError, RequestError
 from cutegen.matmul import matmul
 from cutegen.support.literals import nearest
@@ -67,20 +67,39 @@ def scaled_mm(
     """
     terms = {"bias": bias, "activation": activation, "out": out, "out_dtype": output_dtype, "quantize": quantize}
     if (of_a := of_8_bits(scale_recipe_a)) and (of_b := first_name(scale_recipe_b)):
-        from cutegen.torch_ops.micro_scales import operands
+        from cutegen.torch_ops.micro_scales import check_tensor
 
+        for name, each in (("mat_a", mat_a), ("mat_b", mat_b)):
+            check_tensor(name, each, (2,), "a matrix of torch, (M, K) or (K, N)")
         check_contraction("scaled_mm", contraction_dim)
         swizzles = swizzle_names(swizzle_a, swizzle_b)
-        a, b = operands(mat_a, mat_b, only(scale_a), only(scale_b), (of_a, of_b), swizzles)
-        if out is output_dtype is quantize is None:
-            terms["out_dtype"] = "bf16"
-        return matmul(a, b, **terms)
+        factors = in_atoms("scaled_mm", mat_a, mat_b, (scale_a, scale_b), (of_a, of_b), swizzles)
+        return matmul(mat_a, mat_b, **factors, **terms)
     recipe_a, recipe_b = recipes(
         "scaled_mm", scale_recipe_a, scale_recipe_b, swizzle_a, swizzle_b, contraction_dim=contraction_dim
     )
     factors_a = _oriented("scale_a", recipe_a, only(scale_a), mat_a, rows=0)
     factors_b = _oriented("scale_b", recipe_b, only(scale_b), mat_b, rows=1)
     return matmul(mat_a, mat_b, scale_a=factors_a, scale_b=factors_b, **terms)
+
+
+def in_atoms(
+    function: str, mat_a: Any, mat_b: Any, scales: tuple[Any, Any], of: tuple[str, str], swizzles: tuple[str, str]
+) -> dict[str, Any]:
+    """Return factors of 8 bits as the keywords of `matmul`: those of blocks in atoms, with those of all values.
+
+    Raises RequestError for recipes of two kinds and unknown layouts, OperandError for factors of another type.
+    """
+    from cutegen.torch_ops.micro_scales import as_atoms, check_recipes, check_swizzles
+
+    check_recipes(function, of)
+    check_swizzles(function, swizzles)
+    found = {}
+    for name, values, given, recipe, swizzle in zip(SCALES, (mat_a, mat_b.mT), scales, of, swizzles, strict=True):
+        of_blocks, *others = given if isinstance(given, list | tuple) else [given]
+        of_blocks = as_atoms(name, values, of_blocks, recipe, swizzle)
+        found[name] = (of_blocks, *others) if others else of_blocks
+    return found
 
 
 def recipes(

@@ -5,12 +5,16 @@ a (..., M, K)    scale_a (..., M, K/128)      blocks of 1 x 128        extents r
                  scale_a (..., M/128, K/128)  blocks of 128 x 128
 b (..., K, N)    scale_b (..., K/128, N), (..., K/128, N/128)
 ```
+
+Factors of 8 bits are those of blocks of 1 x 32 or 1 x 16, in atoms of 128 rows by 4 one after another
+(`cutegen.hardware.factor_atoms`). Their shape may be any with so many elements.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
+from typing import Any
 
 from cutegen.contract.pairs import Pairs
 from cutegen.dispatch.placement import VECTOR_BYTES, Copy, Placement, alignment, as_matrices, major_of
@@ -18,8 +22,9 @@ from cutegen.dispatch.request import Matrix
 from cutegen.dispatch.shapes import Multiplied, Shape
 from cutegen.dispatch.types import FLOAT8
 from cutegen.errors import OperandError
-from cutegen.hardware import Instruction, target
+from cutegen.hardware import PACKED, Instruction, target
 from cutegen.hardware import dtype as element_type
+from cutegen.hardware.factor_atoms import ATOM_ROWS, ATOM_WORDS, BLOCK_VALUES, PER_WORD
 from cutegen.run.call.operands import Form, compact_strides
 from cutegen.support.words import round_up
 
@@ -29,9 +34,163 @@ ROWS_OF_BLOCKS = (1, BLOCK)
 SCALES = {"scale_a": "a", "scale_b": "b"}
 LEAST_TARGET = "sm_90"
 """The first target whose kernels scale sums of blocks."""
+SECOND = {"scale_a": "scale_m", "scale_b": "scale_n"}
+"""Names of the factor of all of an operand that those of its blocks may have beside them."""
+LEAST_OF_ATOMS = "sm_100"
+"""The first target whose kernels multiply by factors of 8 bits."""
+_ATOMS = {"ue8m0": "ue8m0", "e4m3": "ue4m3"}
+"""Types of factors of 8 bits in a call, and as instructions read them."""
+_MULTIPLIED = {"ue8m0": FLOAT8 | {*PACKED}, "e4m3": frozenset(PACKED)}
+"""Types of the operands that instructions multiply by such factors."""
 _MODES = {"scale_a": (-2, -1), "scale_b": (-1, -2)}
 """Dimensions of the rows and of K."""
 Block = tuple[int, int]
+
+
+def levels(scale_a: Any, scale_b: Any) -> tuple[tuple[Any, Any], dict[str, Any]]:
+    """Return the factors of both operands, and by name those of all of an operand that one may have beside them.
+
+    `cutegen.quantize` returns the factors of nvf4 as a pair. Raises OperandError for other numbers of them.
+    """
+    scales: list[Any] = [scale_a, scale_b]
+    seconds: dict[str, Any] = {}
+    for at, (name, given) in enumerate((("scale_a", scale_a), ("scale_b", scale_b))):
+        if not isinstance(given, tuple | list):
+            continue
+        if len(given) not in (1, 2):
+            expected = "a tensor, or a pair: of blocks, and of all values"
+            raise OperandError(operand=name, found=f"{len(given)} tensors", expected=expected)
+        scales[at] = given[0]
+        if len(given) > 1:
+            seconds[SECOND[name]] = given[1]
+    return (scales[0], scales[1]), seconds
+
+
+def in_atoms(forms: Mapping[str, Form]) -> bool:
+    """Return whether a call has factors of 8 bits."""
+    return any(forms[name].dtype in _ATOMS for name in SCALES if name in forms)
+
+
+def blocks_in_call(forms: Mapping[str, Form]) -> Mapping[str, Block]:
+    """Return the blocks of A and of B as `blocks_of`; of factors of 8 bits with K in values, two of them in a pair.
+
+    Raises OperandError for factors that do not fit.
+    """
+    if not in_atoms(forms):
+        return blocks_of({name: form.shape for name, form in forms.items()})
+    for name in SCALES:
+        check_types_of_atoms(name, forms)
+        _check_number(name, forms[name], forms[SCALES[name]])
+    return {name: block_of_atoms(forms[name]) for name in SCALES}
+
+
+def block_of_atoms(form: Form) -> Block:
+    """Return the block of factors of 8 bits."""
+    return 1, BLOCK_VALUES[_ATOMS[form.dtype]]
+
+
+def check_types_of_atoms(name: str, forms: Mapping[str, Form]) -> None:
+    """Check that both operands have factors of one type of 8 bits, and are multiplied by them. Raises OperandError."""
+    form, operand = forms.get(name), forms[SCALES[name]]
+    kind, first = next((forms[x].dtype, x) for x in SCALES if x in forms and forms[x].dtype in _ATOMS)
+    if form is None or form.dtype != kind:
+        raise OperandError(
+            operand=name,
+            found="none" if form is None else f"dtype {form.dtype}",
+            expected=f"{kind}, as {first} has: an instruction multiplies by both",
+            fix="cutegen.quantize makes such factors",
+        )
+    if operand.dtype not in _MULTIPLIED[kind]:
+        expected = f"{' or '.join(sorted(_MULTIPLIED[kind]))}, which instructions multiply by factors of {kind}"
+        raise OperandError(operand=SCALES[name], found=f"dtype {operand.dtype}", expected=expected)
+    if len(operand.shape) < len(_MODES):
+        expected = "a matrix, or a batch of them: factors are of rows and K"
+        raise OperandError(operand=SCALES[name], found=f"shape {tuple(operand.shape)}", expected=expected)
+
+
+def check_target(name: str) -> None:
+    """Raise OperandError for factors of 8 bits on a target without kernels that multiply by them."""
+    if not target(name).has(Instruction.TCGEN05):
+        raise OperandError(
+            operand="scale_a",
+            found=f"factors of 8 bits on {name}",
+            expected=f"{LEAST_OF_ATOMS} or a later target with tcgen05.mma, which multiplies by them",
+            fix="factors of f32: `cutegen.quantize(x, (1, 128))`",
+        )
+
+
+def check_values(forms: Mapping[str, Form]) -> None:
+    """Raise OperandError for pairs of 4-bit floats without factors, and for a second factor without those of 8 bits."""
+    scaled = in_atoms(forms)
+    for name, operand in SCALES.items():
+        if forms[operand].dtype in PACKED and not scaled:
+            expected = "scale_a and scale_b of 8 bits, by which instructions multiply pairs of 4-bit floats"
+            fix = "cutegen.quantize returns them with the values"
+            raise OperandError(operand=operand, found=f"dtype {forms[operand].dtype}", expected=expected, fix=fix)
+        if (second := forms.get(SECOND[name])) is None:
+            continue
+        if not scaled:
+            expected = "one tensor: only factors of 8 bits have one of all values beside them"
+            raise OperandError(operand=name, found="a pair", expected=expected)
+        if second.dtype != "f32":
+            raise OperandError(operand=name, found=f"{second.dtype} for all values", expected="f32")
+
+
+def atoms_of(name: str, form: Form, operand: Form) -> tuple[int, int]:
+    """Return the atoms along the rows of an operand, and the words of all atoms along K, of factors of 8 bits."""
+    rows, k = (operand.shape[each] for each in _MODES[name])
+    values = k * element_type(operand.dtype).values
+    return -(-rows // ATOM_ROWS), -(-values // (block_of_atoms(form)[1] * PER_WORD)) * ATOM_WORDS
+
+
+def _check_number(name: str, form: Form, operand: Form) -> None:
+    """Raise OperandError unless there are as many factors as fill the atoms of an operand."""
+    blocks, words = atoms_of(name, form, operand)
+    expected = (*operand.shape[:-2], blocks * ATOM_ROWS, words // ATOM_WORDS * PER_WORD)
+    if prod(form.shape) != prod(expected):
+        raise OperandError(
+            operand=name,
+            found=f"shape {tuple(form.shape)}",
+            expected=f"{' x '.join(map(str, expected))} factors in atoms of {ATOM_ROWS} rows by {PER_WORD}, of blocks "
+            f"of 1 x {block_of_atoms(form)[1]} values of {SCALES[name]} {tuple(operand.shape)}",
+            fix="cutegen.quantize makes such factors",
+        )
+
+
+def place_atoms(name: str, form: Form, address: int, operand: Form, problem: Multiplied, *, fold: bool) -> Placement:
+    """Return factors of 8 bits as a kernel reads them, in words: in place, or as an aligned copy."""
+    shape = (*operand.shape[:-2], *atoms_of(name, form, operand))
+    words = form._replace(shape=shape, strides=compact_strides(shape), dtype="s32")
+    placed, copy = as_matrices(words, problem.batch, fold=fold), None
+    if placed is None:
+        whole = (*problem.batch, *shape[-2:])
+        words = words._replace(shape=whole, strides=compact_strides(whole))
+        placed = as_matrices(words, problem.batch, fold=fold)
+        copy = Copy(shape, whole, words.strides, prod(whole), "its batch is expanded, or has no single stride")
+    elif not _is_compact(form) or (address % VECTOR_BYTES and prod(shape)):
+        why = f"it is not contiguous, or its address is no multiple of {VECTOR_BYTES}"
+        copy = Copy(shape, shape, words.strides, prod(shape), why)
+    assert placed is not None
+    if name == "scale_b":
+        placed = placed._replace(
+            shape=(*placed.shape[:-2], *placed.shape[:-3:-1]), strides=(*placed.strides[:-2], *placed.strides[:-3:-1])
+        )
+    return Placement(placed, Matrix(_ATOMS[form.dtype], "k", VECTOR_BYTES, block_of_atoms(form)), copy)
+
+
+def _is_compact(form: Form) -> bool:
+    """Return whether elements follow one another in memory, in their order."""
+    steps = zip(form.shape, form.strides, compact_strides(tuple(form.shape)), strict=True)
+    return all(stride == compact for extent, stride, compact in steps if extent > 1)
+
+
+def place_second(name: str, form: Form) -> Placement:
+    """Return the factor of all of an operand beside those of its blocks. Raises OperandError for several."""
+    if prod(form.shape) != 1:
+        found = f"shape {tuple(form.shape)} for all values"
+        raise OperandError(operand=name, found=found, expected="one element beside the factors of blocks")
+    mode = "m" if name == "scale_a" else "n"
+    return Placement(form._replace(shape=(1,), strides=(1,)), Matrix(form.dtype, mode, element_type(form.dtype).bytes))
 
 
 def blocks_of(shapes: Mapping[str, Shape]) -> Mapping[str, Block]:
@@ -104,7 +263,7 @@ def members_have_blocks(forms: Mapping[str, Form], pairs: Pairs) -> bool:
 
     With blocks, each member must have its own: in halves, K-major.
     """
-    if (found := blocks_of({name: form.shape for name, form in forms.items()}).get("scale_b")) is None:
+    if (found := blocks_in_call(forms).get("scale_b")) is None:
         return True
     (rows, _), scale = found, forms["scale_b"]
     along_k = scale.shape[-2] == 1 or scale.strides[-2] == 1
@@ -126,6 +285,8 @@ def check_factors(name: str, form: Form, operand: Form) -> None:
 
 def folds_factors(form: Form, block: Block, problem: Multiplied) -> bool:
     """Return whether A's factors can become those of more rows, as A's batch does."""
+    if form.dtype in _ATOMS:
+        return problem.m % ATOM_ROWS == 0
     return block[0] == 1 and as_matrices(form, problem.batch, fold=True) is not None
 
 

@@ -10,7 +10,8 @@ from cutegen.dispatch.placement import VECTOR_BYTES
 from cutegen.dispatch.providers import providers
 from cutegen.dispatch.request import Matrix, Request
 from cutegen.dispatch.resolve import Resolved
-from cutegen.hardware import Instruction, target
+from cutegen.hardware import PACKED, Instruction, target
+from cutegen.hardware.factor_atoms import ATOM_ROWS, BLOCK_VALUES, PER_WORD
 from cutegen.support.columns import aligned
 
 
@@ -37,11 +38,16 @@ def explained(resolved: Resolved) -> str:
     rows += [("remark", text) for text in (*(text for _, each in answers for text in each.remarks), *_begins(request))]
     for provider, answer in answers:
         rows.append(("kernel" if answer.open is not None else "tried", f"{provider.name}: {answer.why}"))
+    if providers.leaves_to_torch(request):
+        rows.append(("kernel", "none: torch computes it in f32, as no family that has run on hardware can"))
     return "\n".join([shape, *aligned(rows)])
 
 
 def _copied_as(factors: Matrix) -> str:
     """Describe factors, and how a kernel copies them to shared memory."""
+    if factors.dtype in BLOCK_VALUES and factors.block is not None:
+        blocks = " x ".join(map(str, factors.block))
+        return f"{factors.dtype} for blocks of {blocks}, in atoms of {ATOM_ROWS} rows by {PER_WORD}: by tensor map"
     mapped = factors.align_bytes >= VECTOR_BYTES
     return f"{factors}: {'by tensor map' if mapped else 'by lanes of a warp, since strides allow no tensor map'}"
 
@@ -78,7 +84,8 @@ def _bucket(resolved: Resolved) -> str:
     pairs = [(name.upper(), called.extents[name], chosen.extents[name]) for name in chosen.extents]
     pairs += [("batch", called.batch, chosen.batch), ("groups", called.products, chosen.products)]
     others = [f"{name} = {had:,}" for name, had, has in pairs if had != has]
+    what = f"{chosen}, K in bytes of two values" if resolved.request.a.dtype in PACKED else str(chosen)
     if not others:
-        return str(chosen)
+        return what
     alike = "no row depends on the number of rows" if resolved.request.batch_invariant else "calls share kernels"
-    return f"{chosen}, the bucket of {', '.join(others)}: {alike}"
+    return f"{what}, the bucket of {', '.join(others)}: {alike}"

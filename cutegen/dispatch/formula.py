@@ -20,8 +20,8 @@ from cutegen.support.literals import literal, nearest
 ACTIVATIONS: Mapping[str, str] = {"relu": "relu", "gelu": "gelu_erf", "gelu_tanh": "gelu_tanh", "silu": "silu"}
 """Names of activations in calls, and their ops. `gelu` is PyTorch's, with the error function."""
 
-TENSORS = ("a", "b", "bias", "residual", "c", "scale_a", "scale_b", "out", "scale_c")
-"""Names of a call's tensors."""
+TENSORS = ("a", "b", "bias", "residual", "c", "scale_a", "scale_b", "out", "scale_c", "scale_m", "scale_n")
+"""Names of a call's tensors; `scale_m` and `scale_n` are factors of rows and columns beside those of blocks."""
 _TERMS = ("alpha", "bias", "residual", "c", "scale_a", "scale_b")
 
 

@@ -11,6 +11,7 @@ from cutegen.dispatch.placement import VECTOR_BYTES
 from cutegen.dispatch.provider import Answer
 from cutegen.dispatch.request import TRIED, Matrix, Request
 from cutegen.errors import SpecError
+from cutegen.hardware.factor_atoms import BLOCK_VALUES
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.explain import remarks
 from cutegen.plan.values.predicted_time import sizes_line
@@ -134,6 +135,8 @@ def _operand(matrix: Matrix) -> Operand:
 def _factors(matrix: Matrix | None) -> Factors | None:
     if matrix is None or matrix.block is None:
         return None
+    if matrix.dtype in BLOCK_VALUES:
+        return Factors(matrix.block, matrix.dtype)
     align = None if matrix.align_bytes >= VECTOR_BYTES else matrix.align_bytes
     return Factors(matrix.block, major=matrix.major, align=align)
 

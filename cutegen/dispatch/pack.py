@@ -24,6 +24,7 @@ from cutegen.dispatch.providers import providers
 from cutegen.dispatch.request import Matrix, Request
 from cutegen.errors import RequestError
 from cutegen.hardware import TARGETS, Target, resolve_target, runs_on
+from cutegen.hardware.factor_atoms import BLOCK_VALUES, PER_WORD
 from cutegen.hardware.targeting import present_target
 from cutegen.run.kernel import Kernel
 from cutegen.run.probe import Probe
@@ -211,7 +212,11 @@ def _fits(tensor: TensorContract, request: Request) -> bool:
     if matrix is None or matrix.align_bytes % tensor.align_bytes:
         return False
     major = "n" if tensor.major == PAIR else tensor.major  # a call's result has columns, whatever makes one
-    return (tensor.dtype, major, tensor.block) == (matrix.dtype, matrix.major, matrix.block)
+    dtype, block = tensor.dtype, tensor.block
+    if tensor.block_elems > 1:  # words of atoms: a call has factors
+        dtype = dtype.removesuffix(f"x{PER_WORD}")
+        block = 1, BLOCK_VALUES[dtype]
+    return (dtype, major, block) == (matrix.dtype, matrix.major, matrix.block)
 
 
 def _bucket_of(entry: PackEntry, request: Request) -> ProblemShape | None:

@@ -132,7 +132,10 @@ def place_operand(
         if 0 in placed.shape:
             return Placement(placed, Matrix(dtype, modes[1] if prefer_last else modes[0], VECTOR_BYTES))
         last = major_of(placed, prefer_last=prefer_last)
-        if last is not None and (len(placed.shape) == 2 or placed.strides[0] >= 0):
+        whole = last is None or modes[1 if last else 0] == "k" or element_type(dtype).values == 1
+        if not whole:
+            why = "its elements have several values along K"
+        elif last is not None and (len(placed.shape) == 2 or placed.strides[0] >= 0):
             align = alignment(placed, address, last=last, element_bytes=element_bytes, any_rows=any_rows)
             if align >= element_bytes and (align == VECTOR_BYTES or reuse < WORTH_A_COPY):
                 return Placement(placed, Matrix(dtype, modes[1 if last else 0], align))

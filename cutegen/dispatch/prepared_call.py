@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cutegen.build.record import count
-from cutegen.contract.launch import RESULT, SOURCE
+from cutegen.contract.launch import RESULT, SCALES, SOURCE
 from cutegen.dispatch.provider import Served
 from cutegen.dispatch.providers import providers
 from cutegen.dispatch.resolve import Resolved
@@ -54,6 +54,10 @@ def prepare_call(resolved: Resolved, *, compiling: bool = True) -> ServedCall:
     """Find the kernel of a call that is not empty, and prepare it. Raises the errors of `Providers.kernel_for`."""
     served = providers.kernel_for(resolved.request, compiling=compiling)
     count_calls(resolved)
-    names = tuple(_CALLED.get(tensor.name, tensor.name) for tensor in served.kernel.contract.passed)
+    beside = {name for name in SCALES if name in resolved.placements}  # those beside factors of blocks
+    names = tuple(
+        each.name if each.name in beside else _CALLED.get(each.name, each.name)
+        for each in served.kernel.contract.passed
+    )
     prepared = served.kernel.prepare(*[resolved.placements[name].form for name in names], clears=resolved.clears)
     return ServedCall(served, prepared, names)

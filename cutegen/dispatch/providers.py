@@ -51,6 +51,12 @@ class Providers:
             self._mistrusted.add(request)
             self._forget()
 
+    def leaves_to_torch(self, request: Request) -> bool:
+        """Return whether only families that have run on hardware may serve `request`, and none of them has a kernel."""
+        if request.family != TRIED and request not in self._mistrusted:
+            return False
+        return all(answer.open is None for _, answer in self.answers(request))
+
     def answers(self, request: Request, *, compiling: bool = True) -> Iterator[tuple[Provider, Answer]]:
         """Return the providers' answers in order, until one has a kernel that may be opened."""
         if request in self._mistrusted:

@@ -11,11 +11,17 @@ from cutegen.contract.buckets import BATCH_INVARIANT_M, bucket
 from cutegen.contract.problem import ProblemShape
 from cutegen.dispatch.block_scales import (
     SCALES,
+    SECOND,
     Block,
-    blocks_of,
+    blocks_in_call,
     check_factors,
+    check_target,
+    check_values,
     folds_factors,
+    in_atoms,
+    place_atoms,
     place_factors,
+    place_second,
     takes_any_stride,
 )
 from cutegen.dispatch.formula import Formula
@@ -104,9 +110,12 @@ def resolve(given: Given, formula: Formula, where: CallTarget, out_dtype: str | 
     forms = {name: form for name, (form, _) in given.items()}
     problem, element = product_of(forms, out_dtype, formula.gated)
     check_given(forms, problem, element, quantized=formula.quantized is not None)
-    blocks = blocks_of({name: form.shape for name, form in forms.items()})
+    blocks, atoms = blocks_in_call(forms), in_atoms(forms)
+    if atoms:
+        check_target(where.target)
     if blocks:
-        formula = replace(formula, scale_a=False, scale_b=False)
+        scale_a, scale_b = (SECOND[name] in given for name in SCALES)
+        formula = replace(formula, scale_a=scale_a, scale_b=scale_b)
     kind_a, kind_b = ("tf32" if form.dtype == "f32" and where.tf32 else form.dtype for form in (a, b))
     matrix_a, matrix_b = _matrix(a, "a"), _matrix(b, "b")
     beside = {name: given[name] for name in ("c", "residual") if name in given}
@@ -140,13 +149,17 @@ def resolve(given: Given, formula: Formula, where: CallTarget, out_dtype: str | 
     if "bias" in given:
         placements["bias"] = _bias(*given["bias"])
     for name in ("scale_a", "scale_b"):
-        if name in blocks:
-            any_stride, folded = takes_any_stride(where.target), fold and name == "scale_a"
+        any_stride, folded = takes_any_stride(where.target), fold and name == "scale_a"
+        if name in blocks and atoms:
+            placements[name] = place_atoms(name, *given[name], forms[SCALES[name]], problem, fold=folded)
+        elif name in blocks:
             placements[name] = place_factors(
                 name, *given[name], blocks[name], problem, fold=folded, any_stride=any_stride
             )
         elif name in given:
             placements[name] = place_scale(name, *given[name], problem, fold=fold)
+        if (second := SECOND[name]) in given:
+            placements[second] = place_second(name, forms[second])
     if formula.quantized is not None:
         factors = forms.get("scale_c")
         placements["scale_c"] = place_factors_of_result(factors, fresh, problem, fold=fold)
@@ -168,6 +181,7 @@ def product_of(given: Mapping[str, Form], out_dtype: str | None, gated: Gated | 
     """Return the product of A and B, and the element type of its result. Raises OperandError, RequestError."""
     a, b, out = given["a"], given["b"], given.get("out")
     check_operands(a.dtype, b.dtype)
+    check_values(given)
     asked = out.dtype if out is not None and out_dtype is None else out_dtype
     product = multiplied(a.shape, b.shape)
     if gated is not None:
@@ -217,6 +231,7 @@ def replace_form(like: Form, shape: Shape, element: str) -> Form:
 def _request(placements: Mapping[str, Placement], formula: Formula, where: CallTarget, shape: ProblemShape) -> Request:
     matrices = {name: placed.matrix for name, placed in placements.items()}
     scaled = "scale_a" in matrices and matrices["scale_a"].block is not None
+    vectors = (*SECOND.values(),) if scaled else (*SCALES,)
     out, align = matrices["out"], min(matrices[name].align_bytes for name in ("out", "c") if name in matrices)
     return Request(
         a=matrices["a"],
@@ -227,7 +242,7 @@ def _request(placements: Mapping[str, Placement], formula: Formula, where: CallT
         pairs=None if formula.gated is None else formula.gated.pairs,
         quantized=formula.quantized,
         bias=matrices["bias"].dtype if "bias" in matrices else None,
-        scale=None if scaled else next((matrices[name].dtype for name in SCALES if name in matrices), None),
+        scale=next((matrices[name].dtype for name in vectors if name in matrices), None),
         scale_a=matrices["scale_a"] if scaled else None,
         scale_b=matrices["scale_b"] if scaled else None,
         residual=matrices.get("residual"),
@@ -326,8 +341,8 @@ def check_given(given: Mapping[str, Form], problem: Multiplied, element: str, *,
     for name in ("bias", "residual"):
         if name in given and given[name].dtype not in OUT_DTYPES:
             _refuse_type(name, given[name], f"one of {', '.join(OUT_DTYPES)}")
-    blocks = blocks_of({name: form.shape for name, form in given.items()})
-    for name in blocks:
+    blocks = blocks_in_call(given)
+    for name in () if in_atoms(given) else blocks:
         check_factors(name, given[name], given[SCALES[name]])
     scales = [name for name in SCALES if name in given and name not in blocks]
     for name in scales:

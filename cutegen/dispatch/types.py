@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cutegen.errors import OperandError, RequestError
-from cutegen.hardware import dtype
+from cutegen.hardware import PACKED, dtype
 
 RESULTS: Mapping[str, str] = {"f16": "f16", "bf16": "bf16", "f32": "f32", "tf32": "f32", "s8": "s32", "u8": "s32"}
 """Result type by that of A and B. 8-bit floats give bf16: their own range rarely fits a sum."""
@@ -18,7 +18,7 @@ OUT_DTYPES = ("f16", "bf16", "f32", "s8", "u8", "s32", "e4m3", "e5m2")
 
 def check_operands(a: str, b: str) -> None:
     """Reject types that no kernel multiplies. Raises OperandError."""
-    known = (*RESULTS, *sorted(FLOAT8))
+    known = (*RESULTS, *sorted(FLOAT8), *PACKED)
     for name, found in (("a", a), ("b", b)):
         if found not in known:
             raise OperandError(

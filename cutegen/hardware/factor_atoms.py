@@ -17,6 +17,9 @@ ATOM_WORDS, ATOM_BYTES = ATOM_ROWS, ATOM_ROWS * PER_WORD
 COLUMN_ROWS, ATOM_COLUMNS = 32, 4
 """Rows that have a column of tensor memory, and the columns of an atom."""
 
+BLOCK_VALUES = {"ue8m0": 32, "ue4m3": 16}
+"""Values along K that share a factor, by the type of factors that instructions read."""
+
 
 def copy_of(ctas: int) -> str:
     """Return the instruction that copies an atom: 32 rows of 16 bytes, to each quarter of the lanes, in each of `ctas`.

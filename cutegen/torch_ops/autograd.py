@@ -79,7 +79,7 @@ class Matmul(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> Tensor:
         """Keep what `torch.ops.cutegen.matmul_aux` would."""
-        call = Call(*arguments[:-1])._replace(out_dtype=arguments[-1])
+        call = Call.of_arguments(arguments)
         result, before = compute(call._replace(aux=call.keeps_before))
         result_will_do = not is_gated(call.activation)
         gradients.keep_before(ctx, arguments, before if call.keeps_before else result if result_will_do else None)

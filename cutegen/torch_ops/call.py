@@ -16,6 +16,9 @@ from cutegen.hardware import dtype as element_type
 from cutegen.run.call.operands import name_of
 from cutegen.torch_ops.switches import tf32_allowed
 
+ARGUMENTS = 13
+"""The arguments of an op."""
+
 
 class Like(NamedTuple):
     """Attributes of an operand that its gradient has as well. They take no memory, unlike its values."""
@@ -68,6 +71,7 @@ class Call(NamedTuple):
     """The arguments of a call; `aux` requests the value before the activation as well.
 
     With `quantize` the result has factors, which are written to `scale_c` if that is given, as the result to `out`.
+    `scale_m` and `scale_n` are factors of all of A and of B beside those of their blocks.
     """
 
     a: Tensor
@@ -85,6 +89,15 @@ class Call(NamedTuple):
     aux: bool = False
     quantize: str | None = None
     scale_c: Tensor | None = None
+    scale_m: Tensor | None = None
+    scale_n: Tensor | None = None
+
+    @classmethod
+    def of_arguments(cls, given: tuple[Any, ...]) -> Call:
+        """Return the call of an op with these arguments, some of the last of which may be left out."""
+        whole: tuple[Any, ...] = given + (None,) * (ARGUMENTS - len(given))
+        *first, out_dtype, scale_m, scale_n = whole
+        return cls(*first)._replace(out_dtype=out_dtype, scale_m=scale_m, scale_n=scale_n)
 
     @property
     def formula(self) -> Formula:
@@ -115,7 +128,7 @@ class Call(NamedTuple):
     @property
     def of_op(self) -> tuple[Any, ...]:
         """The arguments of the op: all but its keyword `out`. Raises RequestError for an invalid `out_dtype`."""
-        return (*self[:10], torch_type(self.out_dtype))
+        return (*self[:10], torch_type(self.out_dtype), self.scale_m, self.scale_n)
 
     @property
     def tensors(self) -> dict[str, Tensor]:
@@ -138,7 +151,7 @@ class Call(NamedTuple):
         if out is not None:
             key = (*key, None, *attributes(out))
         if self.has_more:
-            others = (self.residual, self.c, self.scale_a, self.scale_b)
+            others = (self.residual, self.c, self.scale_a, self.scale_b, self.scale_m, self.scale_n)
             key = (*key, *[None if x is None else attributes(x) for x in others])
             key = (*key, self.alpha is None, self.out_dtype, self.aux, self.quantize)
             if self.scale_c is not None:

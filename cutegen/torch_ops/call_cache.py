@@ -177,9 +177,10 @@ def quick_terms(call: Call) -> Tensor | None:
 
 def _terms(call: Call) -> tuple[tuple[Any, ...], tuple[object, ...]]:
     """Return a call's tensors and terms, for `lookup`."""
-    a, b, bias, activation, residual, alpha, _, c, scale_a, scale_b, out, out_dtype, *_ = call
-    tensors = (a, b, *[x for x in (bias, residual, c, scale_a, scale_b, out) if x is not None])
-    missing = bias is None, residual is None, c is None, scale_a is None, scale_b is None, out is None
+    _, _, bias, activation, residual, alpha, _, c, scale_a, scale_b, out, out_dtype, *_ = call
+    beside = (bias, residual, c, scale_a, scale_b, call.scale_m, call.scale_n, out)
+    tensors = (call.a, call.b, *[x for x in beside if x is not None])
+    missing = tuple([x is None for x in beside])
     return tensors, (activation, out_dtype, alpha is None, missing)
 
 

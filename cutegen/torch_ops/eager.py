@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from torch._subclasses import FakeTensor
 
 from cutegen.build.record import say_unrecorded
-from cutegen.contract.launch import OPERANDS, RESULT_FACTORS
-from cutegen.dispatch.block_scales import LEAST_TARGET, blocks_of, members_have_blocks
+from cutegen.contract.launch import RESULT_FACTORS
+from cutegen.dispatch.block_scales import LEAST_OF_ATOMS, LEAST_TARGET, blocks_in_call, in_atoms, members_have_blocks
 from cutegen.dispatch.cpu_time_guard import guard_cpu_time
 from cutegen.dispatch.formula import Formula
 from cutegen.dispatch.gated import BY_VECTORS, LEAST_OF_PAIRS, Gated, gated_of
 from cutegen.dispatch.placement import Placement, major_of
 from cutegen.dispatch.prepared_call import prepare_call
+from cutegen.dispatch.providers import providers
 from cutegen.dispatch.quantized import (
     ELEMENT,
     LEAST_OF_QUANTIZED,
@@ -28,7 +29,8 @@ from cutegen.dispatch.quantized import (
 from cutegen.dispatch.resolve import Resolved, product_of, resolve, with_rows
 from cutegen.dispatch.settings import settings
 from cutegen.errors import OperandError
-from cutegen.hardware import TARGETS, Instruction
+from cutegen.hardware import PACKED, TARGETS, Instruction
+from cutegen.hardware.factor_atoms import BLOCK_VALUES, PER_WORD
 from cutegen.run.call.memory_overlap import share_memory
 from cutegen.run.call.operands import Form, view_of
 from cutegen.support.environment import record_file
@@ -55,14 +57,21 @@ def compute(call: Call) -> tuple[Tensor, Tensor | None]:
         return _apart(call, gated), None
     if (found := call_cache.replay(call)) is not None:
         return found
-    return computed(call, resolved_call(call))
+    return computed(call, resolved_call(call), _of_torch)
 
 
-def computed(call: AnyCall, resolved: Resolved) -> tuple[Tensor, Tensor | None]:
+Compute = Callable[[Any, Resolved], tuple[Tensor, Tensor | None]]
+"""Computes a resolved call by torch: the result, and the value before the activation if requested."""
+
+
+def computed(call: AnyCall, resolved: Resolved, by_torch: Compute) -> tuple[Tensor, Tensor | None]:
     """Return the result of a resolved call by its kernel, and the value before the activation if requested.
 
+    A call that only families may serve whose kernels have run on hardware is computed `by_torch` if they have none.
     Raises the errors of finding and launching a kernel.
     """
+    if not resolved.empty and providers.leaves_to_torch(resolved.request):
+        return by_torch(call, resolved)
     device, out = call.a.device, call.out
     if out is None or resolved.out_copied:
         out = _empty(resolved, device)
@@ -72,7 +81,8 @@ def computed(call: AnyCall, resolved: Resolved) -> tuple[Tensor, Tensor | None]:
         out = out.resolve_neg()
     aux = _empty(resolved, device) if call.aux else None
     if not resolved.empty:
-        _launch(call, resolved, out, aux)
+        if not _launch(call, resolved, out, aux):
+            return by_torch(call, resolved)
     elif resolved.clears:
         out.zero_()
         if RESULT_FACTORS in call.placed:
@@ -95,12 +105,12 @@ def _with_factors(call: Call) -> tuple[Tensor, Tensor]:
         return _quantized_apart(call)
     factors = call.scale_c
     if factors is None:
-        forms = {name: form_of(call.tensors[name]) for name in OPERANDS}
+        forms = {name: form_of(tensor) for name, tensor in call.tensors.items()}
         factors = empty_factors(new_factors(product_of(forms, ELEMENT, gated)[0]), call.a)
         call = call._replace(scale_c=factors)
     else:
         torch.autograd.graph.increment_version(factors)
-    found = call_cache.replay(call) or computed(call, resolved_call(call))
+    found = call_cache.replay(call) or computed(call, resolved_call(call), _of_torch)
     return found[0], factors
 
 
@@ -217,9 +227,13 @@ def resolved_tensors(
     least = least if formula.gated is None and formula.quantized is None else LEAST_OF_PAIRS
     if formula.quantized is not None:
         asked = ELEMENT
-    if blocks_of({name: form.shape for name, (form, _) in given.items()}):
+    forms, needs = {name: form for name, (form, _) in given.items()}, None
+    if in_atoms(forms):
+        least, needs = LEAST_OF_ATOMS, Instruction.TCGEN05
+    elif blocks_in_call(forms):
         least = LEAST_TARGET
-    return resolve(with_rows(given, rows), formula, call_target(a.device, least=least, arch=arch), asked)
+    where = call_target(a.device, least=least, arch=arch, needs=needs)
+    return resolve(with_rows(given, rows), formula, where, asked)
 
 
 def form_at(tensor: Tensor, name: str) -> tuple[Form, int]:
@@ -236,11 +250,13 @@ def form_of(tensor: Tensor) -> Form:
     return Form(tuple(tensor.shape), tensor.stride(), dtype_name(tensor.dtype), device, "torch", read_only=False)
 
 
-def _launch(call: AnyCall, resolved: Resolved, out: Tensor, aux: Tensor | None) -> None:
+def _launch(call: AnyCall, resolved: Resolved, out: Tensor, aux: Tensor | None) -> bool:
+    """Launch a call's kernel; return False if its result was wrong, and no other kernel may serve the call."""
     used = call.placed | {"out": out} | ({} if aux is None else {"aux": aux})
     for name, tensor in used.items():
         if tensor.is_neg():
             used[name] = tensor.resolve_neg()
+        used[name] = _carried(used[name], resolved.placements[name])
         if (placed := resolved.placements[name]).copy is not None:
             used[name] = copied(used[name], placed)
     on_gpu = call.a.device.type == "cuda"
@@ -250,13 +266,24 @@ def _launch(call: AnyCall, resolved: Resolved, out: Tensor, aux: Tensor | None) 
     ready = prepare_call(resolved, compiling=not capturing)
     stream = torch.cuda.current_stream(call.a.device).cuda_stream if on_gpu else 0
     launch = first_use.Launch(used, call.scalars, stream)
-    if first_use.is_due(resolved, ready):
-        ready = first_use.launched(launch, resolved, ready, capturing=capturing)
-    else:
+    if not first_use.is_due(resolved, ready):
         launch(ready)
+    elif (served := first_use.launched(launch, resolved, ready, capturing=capturing)) is None:
+        return False
+    else:
+        ready = served
     # A copy without the negative bit may have another layout. A recorded program's calls are counted one by one.
     if not (resolved.copies or call_cache.is_negative(call) or record_file() is not None):
         call_cache.remember(call, resolved, ready, out)
+    return True
+
+
+def _carried(tensor: Tensor, placed: Placement) -> Tensor:
+    """Return a tensor in a type that torch computes with: pairs of values as bytes, factors of 8 bits as words."""
+    if placed.matrix.dtype in BLOCK_VALUES:
+        codes = tensor.contiguous().view(torch.uint8).reshape(-1)
+        return (codes.clone() if codes.storage_offset() % PER_WORD else codes).view(torch.int32)
+    return tensor.view(torch.uint8) if placed.matrix.dtype in PACKED else tensor
 
 
 def _by_torch(call: Call) -> tuple[Tensor, Tensor | None]:
@@ -268,6 +295,11 @@ def _by_torch(call: Call) -> tuple[Tensor, Tensor | None]:
     if call.out is not None and not (resolved.empty or resolved.out_copied):
         read = {name: tensor for name, tensor in call.tensors.items() if name not in {"out", *resolved.copies}}
         _check_apart(call.out, read)
+    return _of_torch(call, resolved)
+
+
+def _of_torch(call: Call, resolved: Resolved) -> tuple[Tensor, Tensor | None]:
+    """Compute a resolved call with torch, on the device of its tensors."""
     with torch.no_grad():
         if call.quantize is not None:
             wide, _ = cpu_reference.compute(call, torch.float32)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from cutegen.contract.launch import WRITTEN
+from cutegen.contract.launch import FACTORS, WRITTEN
 from cutegen.dispatch.families import is_tried, sums_of
 from cutegen.dispatch.prepared_call import ServedCall, prepare_call
 from cutegen.dispatch.providers import providers
@@ -56,9 +56,10 @@ def is_due(resolved: Resolved, ready: ServedCall) -> bool:
     return not (_right.get(artifact.key, False) or is_tried(artifact))
 
 
-def launched(launch: Launch, resolved: Resolved, ready: ServedCall, *, capturing: bool) -> ServedCall:
+def launched(launch: Launch, resolved: Resolved, ready: ServedCall, *, capturing: bool) -> ServedCall | None:
     """Launch a kernel that `is_due`, or another one if its result is wrong; return the one whose result is there.
 
+    None if no other kernel may serve the call: then its tensors are as they were.
     Raises RequestError while a CUDA graph is captured, which cannot wait for the result, and the errors of
     `prepare_call`.
     """
@@ -69,18 +70,25 @@ def launched(launch: Launch, resolved: Resolved, ready: ServedCall, *, capturing
             "run on hardware; expected a call before, which is compared with float64; or "
             'cutegen.matmul_settings(family="tried")'
         )
+    difference = ""
     if kernel.artifact.key not in _right:
         difference = _difference(launch, resolved, ready)
         _right[kernel.artifact.key] = not difference
         if not difference:
             return ready
+    providers.mistrust(resolved.request)
+    by_torch = providers.leaves_to_torch(resolved.request)
+    if difference:
         _LOG.warning(
-            "matmul: %s: found %s; calls use a kernel of a family that has run on hardware instead. "
-            "`cutegen report --machine --out FILE.json` writes what to send",
+            "matmul: %s: found %s; %s. `cutegen report --machine --out FILE.json` writes what to send",
             resolved.request.name,
             difference,
+            "torch computes such calls instead, in f32: no family that has run on hardware has a kernel for them"
+            if by_torch
+            else "calls use a kernel of a family that has run on hardware instead",
         )
-    providers.mistrust(resolved.request)
+    if by_torch:
+        return None
     other = prepare_call(resolved)
     launch(other)
     return other
@@ -93,10 +101,10 @@ def _difference(launch: Launch, resolved: Resolved, ready: ServedCall) -> str:
     """
     from cutegen.verify import compare  # takes long to import, and only such a kernel needs it
 
-    kernel, names = (
-        ready.served.kernel,
-        dict(zip((x.name for x in ready.served.kernel.contract.passed), ready.names, strict=True)),
-    )
+    kernel = ready.served.kernel
+    names = dict(zip((x.name for x in kernel.contract.passed), ready.names, strict=True))
+    if lost := sorted(launch.tensors.keys() - {*ready.names}):
+        return f"a kernel that takes no {', '.join(lost)}"
     written = {role: launch.tensors[names[role]] for role in WRITTEN if role in names}
     before = {role: tensor.clone() for role, tensor in written.items()}
     seen = {name: _placed(tensor, resolved, name) for name, tensor in launch.tensors.items()}
@@ -131,7 +139,10 @@ def _expected(
 
     contract = kernel.contract
     given: dict[str, Any] = {
-        call_tensor(x, contract.groups).name: seen[names[x.name]] for x in contract.passed if x.name not in WRITTEN
+        # Factors are those of the call's operands, whatever the kernel is passed.
+        call_tensor(x, contract.groups).name: seen[x.name if x.name in FACTORS else names[x.name]]
+        for x in contract.passed
+        if x.name not in WRITTEN
     }
     accumulator = sums_of(kernel.artifact)
     a, b = given.pop("a"), given.pop("b")

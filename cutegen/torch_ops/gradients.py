@@ -17,12 +17,12 @@ from cutegen.dispatch.gated import gated_of
 from cutegen.errors import RequestError
 from cutegen.run.call.operands import refuse_tangent
 from cutegen.torch_ops import gated as gated_gradients
-from cutegen.torch_ops.call import Like
+from cutegen.torch_ops.call import ARGUMENTS, Like
 from cutegen.torch_ops.call_cache import quick
 from cutegen.torch_ops.cpu_reference import per_column, per_row
 
-COUNT = 11
-"""The arguments of an op."""
+_C, _SCALES = 7, (8, 9, 11, 12)
+"""The indices of `c` and of scales among the arguments."""
 _FLOAT8 = frozenset({torch.float8_e4m3fn, torch.float8_e5m2})
 _TRANSFORMS = torch._C._functorch.TransformType
 
@@ -44,7 +44,7 @@ def keep_before(ctx: Any, inputs: tuple[Any, ...], before: Tensor | None) -> Non
 
     Raises RequestError for unsupported gradients.
     """
-    a, b, bias, activation, residual, alpha, beta, c, scale_a, scale_b, out_dtype = inputs
+    a, b, bias, activation, residual, alpha, beta, c, scale_a, scale_b, out_dtype, *seconds = inputs
     needed = _needed(ctx)
     if a.dtype in _FLOAT8 and any(needed[:2]):
         raise RequestError(
@@ -52,7 +52,7 @@ def keep_before(ctx: Any, inputs: tuple[Any, ...], before: Tensor | None) -> Non
             "gradients are products along the other modes, which read transposed copies with their own scales; pass "
             "them to cutegen.float8_linear(x, weight, of_x=cutegen.Float8Copies.of(x), of_weight=...)"
         )
-    if needed[8] or needed[9]:
+    if any(needed[at] for at in _SCALES):
         raise RequestError(
             "matmul: found a scale that requires grad; expected one that does not: its gradient is not supported; pass "
             "`scale.detach()`, or multiply by it in torch"
@@ -63,27 +63,28 @@ def keep_before(ctx: Any, inputs: tuple[Any, ...], before: Tensor | None) -> Non
     again = activation is not None and before is None
     before = before if activation is not None else None
     kept = (a if need_b or again else None, b if need_a or again else None, before, scale_a, scale_b)
-    ctx.save_for_backward(*kept, *((bias, c) if again else (None, None)))
+    seconds = [*seconds, None, None][:2] if again else [None, None]
+    ctx.save_for_backward(*kept, *((bias, c) if again else (None, None)), *seconds)
     ctx.activation, ctx.alpha, ctx.beta, ctx.out_dtype = activation, alpha, 1.0 if beta is None else beta, out_dtype
     ctx.like = tuple(None if x is None else Like.of(x) for x in (a, b, bias, residual, c))
 
 
 def _needed(ctx: Any) -> tuple[bool, ...]:
     """Return the arguments whose gradient is needed: torch reports it for those that were given."""
-    return tuple([*ctx.needs_input_grad, *[False] * COUNT][:COUNT])
+    return tuple([*ctx.needs_input_grad, *[False] * ARGUMENTS][:ARGUMENTS])
 
 
 def backward(ctx: Any, grad: Tensor, _: Tensor | None = None) -> tuple[Tensor | None, ...]:
     """Return gradients of a, b, bias, residual and c, in argument order. Raises RequestError if recorded."""
     refuse_to_be_recorded()
-    a, b, before, scale_a, scale_b, bias, c = ctx.saved_tensors
+    a, b, before, scale_a, scale_b, bias, c, *seconds = ctx.saved_tensors
     need_a, need_b, need_bias, _, need_residual, _, _, need_c, *_ = _needed(ctx)
     like_a, like_b, like_bias, like_residual, like_c = ctx.like
     whole = grad = wide(grad)
     if ctx.activation is not None:
         if before is None:
             terms = (bias, None, None, ctx.alpha, None if c is None else ctx.beta, c, scale_a, scale_b, ctx.out_dtype)
-            before = torch.ops.cutegen.matmul(a, b, *terms)
+            before = torch.ops.cutegen.matmul(a, b, *terms, *seconds)
         grad = through(ctx.activation, grad, before)
     scaled, need_products = grad, need_a or need_b
     if scale_a is not None and need_products:
@@ -98,9 +99,7 @@ def backward(ctx: Any, grad: Tensor, _: Tensor | None = None) -> tuple[Tensor | 
         None,
         None,
         _of_added(grad, like_c, ctx.beta) if need_c else None,
-        None,
-        None,
-        None,
+        *[None] * (ARGUMENTS - _C - 1),
     )
     return found[: len(ctx.needs_input_grad)]
 

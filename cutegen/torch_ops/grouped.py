@@ -34,6 +34,7 @@ from cutegen.dispatch.grouped import (
 from cutegen.dispatch.quantized import ELEMENT, LEAST_OF_QUANTIZED, factors_of, has_kernel
 from cutegen.dispatch.resolve import Resolved, with_rows
 from cutegen.dispatch.settings import settings
+from cutegen.errors import RequestError
 from cutegen.torch_ops import call_cache, eager, gradients, grouped_gradients
 from cutegen.torch_ops.activations import activation_name
 from cutegen.torch_ops.call import attributes, dtype_name, dtype_of, torch_type
@@ -267,13 +268,13 @@ def compute(call: GroupedCall) -> tuple[Tensor, Tensor | None]:
     if (sums := _of_kernel(call)) is not call:
         return _apart(call, sums)
     if call.quantize is None:
-        return call_cache.replay(call) or eager.computed(call, resolved_groups(call))
+        return call_cache.replay(call) or eager.computed(call, resolved_groups(call), _of_torch)
     if (factors := call.scale_c) is None:
         factors = eager.empty_factors(factors_of_groups(call.product[0]), call.a)
         call = call._replace(scale_c=factors)
     else:
         torch.autograd.graph.increment_version(factors)
-    found = call_cache.replay(call) or eager.computed(call, resolved_groups(call))
+    found = call_cache.replay(call) or eager.computed(call, resolved_groups(call), _of_torch)
     return found[0], factors
 
 
@@ -355,12 +356,25 @@ def resolved_groups(call: GroupedCall, arch: str | None = None, rows: int | None
 
 
 def _by_torch(call: GroupedCall) -> tuple[Tensor, Tensor | None]:
-    """Compute on the CPU with torch, group by group, after the same checks."""
-    resolved_groups(call)
+    """Compute on the CPU with torch, after the same checks."""
+    return _of_torch(call, resolved_groups(call))
+
+
+def _of_torch(call: GroupedCall, resolved: Resolved) -> tuple[Tensor, Tensor | None]:
+    """Compute a resolved call with torch, group by group, on the device of its tensors; the host reads the ends.
+
+    Raises RequestError while a CUDA graph is captured, which cannot wait for them.
+    """
+    if call.a.is_cuda and torch.cuda.is_current_stream_capturing():
+        raise RequestError(
+            f"grouped_mm: found a CUDA graph's capture of {resolved.request.name}, which torch computes by group, "
+            "since no family that has run on hardware has a kernel for it; expected a call outside of the capture"
+        )
     product, dtype = call.product
     if call.quantize is not None:
         with torch.no_grad():
-            wide, _ = _by_torch(call._replace(quantize=None, scale_c=None, out=None, out_dtype=torch.float32))
+            asked = call._replace(quantize=None, scale_c=None, out=None, out_dtype=torch.float32)
+            wide, _ = _of_torch(asked, resolved)
             return _quantized_apart(call, product, wide)
     gated = gated_of(call.activation)
     blocks = blocks_of_groups({name: eager.form_of(x) for name, x in call.tensors.items()})
@@ -369,8 +383,8 @@ def _by_torch(call: GroupedCall) -> tuple[Tensor, Tensor | None]:
         assert call.scale_b is not None
         a = scaled(call.a, call.scale_a, blocks["scale_a"])
         call = call._replace(a=a, b=scaled(call.b, call.scale_b, blocks["scale_b"][::-1]))
-    out = torch.zeros(product.result, dtype=dtype) if call.out is None else call.out
-    aux = torch.zeros((*product.result[:-1], product.n), dtype=dtype) if call.aux else None
+    out = call.a.new_zeros(product.result, dtype=dtype) if call.out is None else call.out
+    aux = call.a.new_zeros((*product.result[:-1], product.n), dtype=dtype) if call.aux else None
     with torch.no_grad():
         for group, a, b, at in parts(call):
             x = multiply(a, b)

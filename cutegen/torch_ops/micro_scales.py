@@ -37,6 +37,8 @@ RECIPES = {
     "BlockWise1x16": Recipe(16, torch.float8_e4m3fn),
 }
 """Recipes by torch's name in ScalingType."""
+TYPES = {each.factors: each.block_k for each in RECIPES.values()}
+"""Values along K that share a factor, by its type."""
 
 
 def powers_of_two(x: Tensor) -> Tensor:
@@ -110,51 +112,49 @@ def blocked(factors: Tensor) -> Tensor:
 
 
 def unblocked(factors: Tensor, rows: int, along_k: int) -> Tensor:
-    """Return factors in the order of (rows, K) from those of `blocked`, in any shape."""
+    """Return factors (..., rows, K) in order from those of `blocked`, (..., all of a matrix)."""
     blocks, atoms = -(-rows // ATOM_ROWS), -(-along_k // PER_WORD)
-    codes = factors.contiguous().view(torch.uint8).reshape(blocks, atoms, COLUMN_ROWS, ATOM_COLUMNS, PER_WORD)
-    placed = codes.transpose(1, 3).reshape(blocks * ATOM_ROWS, atoms * PER_WORD)
-    return placed[:rows, :along_k].contiguous().view(factors.dtype)
+    batch = factors.shape[:-1]
+    codes = factors.contiguous().view(torch.uint8).reshape(*batch, blocks, atoms, COLUMN_ROWS, ATOM_COLUMNS, PER_WORD)
+    placed = codes.transpose(-4, -2).reshape(*batch, blocks * ATOM_ROWS, atoms * PER_WORD)
+    return placed[..., :rows, :along_k].contiguous().view(factors.dtype)
 
 
-def dequantized(name: str, values: Tensor, factors: Any, recipe: str, swizzle: str) -> Tensor:
-    """Return an operand (X, K) of torch's `scaled_mm` in f32. `name` is "a" or "b".
+def scaled(values: Tensor, factors: Tensor) -> Tensor:
+    """Return 8-bit floats or pairs of e2m1 (..., X, K) in f32, each times its factor, of those of `blocked`."""
+    wide, block_k = elements(values), TYPES[factors.dtype]
+    *batch, rows, k = wide.shape
+    along_k = -(-k // block_k)
+    codes = factors.reshape(*batch, round_up(rows, ATOM_ROWS) * round_up(along_k, PER_WORD))
+    placed = unblocked(codes, rows, along_k)
+    return wide * placed.float().repeat_interleave(block_k, -1)[..., :k]
 
-    `factors` are those of blocks, and for nvf4 also the tensor's. Raises OperandError for others than the recipe's.
+
+def as_atoms(name: str, values: Tensor, factors: Tensor, recipe: str, swizzle: str) -> Tensor:
+    """Return the factors of an operand (..., X, K) of torch's `scaled_mm` as those of `blocked`, called `name`.
+
+    Raises OperandError for others than the recipe's.
     """
-    of, given = RECIPES[recipe], factors if isinstance(factors, list | tuple) else [factors]
-    of_blocks, *of_tensor = given
-    wide = elements(values)
-    rows, k = wide.shape
-    along_k = -(-k // of.block_k)
-    shape = (rows, along_k)
-    if swizzle == SWIZZLED:
-        shape = (-(-rows // ATOM_ROWS) * ATOM_ROWS, -(-along_k // PER_WORD) * PER_WORD)
-    right_size = of_blocks.numel() == shape[0] * shape[1] if swizzle == SWIZZLED else tuple(of_blocks.shape) == shape
-    if of_blocks.dtype != of.factors or not right_size or len(of_tensor) > 1:
+    of = RECIPES[recipe]
+    *batch, rows, k = values.shape
+    k *= 2 if values.dtype == torch.float4_e2m1fn_x2 else 1
+    shape = (*batch, rows, -(-k // of.block_k))
+    if factors.dtype != of.factors or (swizzle == AS_THEY_ARE and tuple(factors.shape) != shape):
+        count = f" {' x '.join(map(str, shape))} in {swizzle}" if swizzle == AS_THEY_ARE else ""
         raise OperandError(
-            operand=f"scale_{name}",
-            found=f"{of_blocks.dtype} of shape {tuple(of_blocks.shape)}",
-            expected=f"{of.factors}, {shape[0]} x {shape[1]} in {swizzle} for {recipe} of {rows} x {k} values",
-            fix="cutegen.quantize makes such factors",
+            operand=name,
+            found=f"{factors.dtype} of shape {tuple(factors.shape)}",
+            expected=f"{of.factors},{count} for {recipe} of {' x '.join(map(str, (*batch, rows, k)))} values",
+            fix=f'swizzle_{name[-1]}="{SWIZZLED}" for those of cutegen.quantize' if count else "",
         )
-    placed = unblocked(of_blocks, rows, along_k) if swizzle == SWIZZLED else of_blocks
-    scaled = wide * placed.float().repeat_interleave(of.block_k, 1)[:, :k]
-    return scaled * of_tensor[0].float() if of_tensor else scaled
+    return factors if swizzle == SWIZZLED else blocked(factors)
 
 
-def operands(
-    mat_a: Any, mat_b: Any, scale_a: Any, scale_b: Any, recipes: tuple[str, str], swizzles: tuple[str, str]
-) -> tuple[Tensor, Tensor]:
-    """Return both operands of torch's `scaled_mm`, (M, K) and (K, N), in f32.
-
-    Raises RequestError for recipes of two kinds, OperandError for tensors that are not on the CPU.
-    """
-    check_recipes("scaled_mm", recipes)
-    for name, each in (("mat_a", mat_a), ("mat_b", mat_b)):
-        check_on_cpu("scaled_mm", name, each, recipes[0], (2,), "a matrix of torch, (M, K) or (K, N)")
-    a = dequantized("a", mat_a, scale_a, recipes[0], swizzles[0])
-    return a, dequantized("b", mat_b.mT, scale_b, recipes[1], swizzles[1]).mT
+def check_swizzles(function: str, swizzles: tuple[str, str]) -> None:
+    """Raise RequestError for an unknown layout of factors."""
+    for name, swizzle in zip(("swizzle_a", "swizzle_b"), swizzles, strict=True):
+        if swizzle not in (SWIZZLED, AS_THEY_ARE):
+            raise RequestError(f"{function}: {name}: found {swizzle!r}; expected {SWIZZLED} or {AS_THEY_ARE}")
 
 
 def check_recipes(function: str, recipes: tuple[str, str]) -> None:
@@ -165,15 +165,8 @@ def check_recipes(function: str, recipes: tuple[str, str]) -> None:
         raise RequestError(f"{function}: scale_recipe_b: found {found}; expected {expected}")
 
 
-def check_on_cpu(function: str, name: str, x: Any, recipe: str, dims: tuple[int, ...], expected: str) -> None:
-    """Raise OperandError for an operand that has not one of these numbers of dimensions, and for one elsewhere."""
+def check_tensor(name: str, x: Any, dims: tuple[int, ...], expected: str) -> None:
+    """Raise OperandError for an operand that is no tensor with one of these numbers of dimensions."""
     if not isinstance(x, Tensor) or x.dim() not in dims:
         found = f"shape {tuple(x.shape)}" if isinstance(x, Tensor) else f"a {type(x).__qualname__}"
         raise OperandError(operand=name, found=found, expected=expected)
-    if x.device.type != "cpu":
-        raise OperandError(
-            operand=name,
-            found=f"a tensor on {x.device} with {recipe}",
-            expected="the CPU: only tcgen05.mma scales such blocks, and no kernel with it has run on hardware",
-            fix=f"torch.nn.functional.{function} has kernels for sm_100",
-        )

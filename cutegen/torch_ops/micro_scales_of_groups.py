@@ -17,7 +17,7 @@ from torch import Tensor
 from cutegen.errors import OperandError, RequestError
 from cutegen.hardware.factor_atoms import ATOM_ROWS, PER_WORD
 from cutegen.support.words import round_up
-from cutegen.torch_ops.micro_scales import RECIPES, SWIZZLED, check_on_cpu, check_recipes, elements, unblocked
+from cutegen.torch_ops.micro_scales import RECIPES, SWIZZLED, check_recipes, check_tensor, elements, unblocked
 from cutegen.torch_ops.packed_rows import PackedRows
 
 _OF_GROUPS = 3
@@ -41,7 +41,9 @@ def grouped_operands(
     check_recipes("scaled_grouped_mm", recipes)
     for name, each in (("mat_a", mat_a), ("mat_b", mat_b)):
         expected = "a matrix of torch, or one for each group"
-        check_on_cpu("scaled_grouped_mm", name, each, recipes[0], (2, _OF_GROUPS), expected)
+        check_tensor(name, each, (2, _OF_GROUPS), expected)
+        if each.device.type != "cpu":
+            raise OperandError(operand=name, found=f"a tensor on {each.device} with {recipes[0]}", expected="the CPU")
     if mat_a.dim() == mat_b.dim() == 2:
         expected = "groups of rows or of columns: parts of K would begin within a block"
         raise OperandError(operand="mat_a", found=f"parts of K with {recipes[0]}", expected=expected)
@@ -90,7 +92,7 @@ def _in_order(
         needed = prod(groups) * round_up(rows, ATOM_ROWS) if at is None else _needed(at)
         fits = room == needed if at is None else room >= needed and room % ATOM_ROWS == 0
         if right and fits and room * width == factors.numel():
-            ordered = unblocked(factors, room, along_k)
+            ordered = unblocked(factors.reshape(-1), room, along_k)
             return ordered.unflatten(0, (*groups, -1))[:, :rows] if at is None else at.taken(ordered)
         wanted = f"{'' if at is None else 'at least '}{needed} x {width}, {ATOM_ROWS} rows in an atom,"
     raise OperandError(

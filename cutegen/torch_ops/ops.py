@@ -23,7 +23,7 @@ from cutegen.dispatch.quantized import ELEMENT, factors_of, new_factors
 from cutegen.dispatch.resolve import check_given, product_of
 from cutegen.errors import OperandError
 from cutegen.torch_ops import gradients
-from cutegen.torch_ops.call import Call, dtype_name, dtype_of
+from cutegen.torch_ops.call import ARGUMENTS, Call, dtype_name, dtype_of
 from cutegen.torch_ops.call_cache import memoize, quick
 from cutegen.torch_ops.eager import compute, empty_factors, form_of
 from cutegen.torch_ops.flops import register_flops
@@ -32,7 +32,8 @@ from cutegen.torch_ops.gated import activated
 NAMESPACE = "cutegen"
 _ARGUMENTS = (
     "Tensor a, Tensor b, Tensor? bias=None, str? activation=None, Tensor? residual=None, float? alpha=None, "
-    "float? beta=None, Tensor? c=None, Tensor? scale_a=None, Tensor? scale_b=None, ScalarType? out_dtype=None"
+    "float? beta=None, Tensor? c=None, Tensor? scale_a=None, Tensor? scale_b=None, ScalarType? out_dtype=None, "
+    "Tensor? scale_m=None, Tensor? scale_n=None"
 )
 _C, _SCALES, _OUT_DTYPE = 7, slice(8, 10), 10
 """Their indices among the arguments."""
@@ -91,13 +92,12 @@ def call_of(op: Any, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> Ca
 
 
 def _call(arguments: tuple[Any, ...]) -> Call:
-    *others, out_dtype = _whole(arguments)
-    return Call(*others)._replace(out_dtype=out_dtype)
+    return Call.of_arguments(arguments)
 
 
 def _whole(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return the arguments with None for those left out."""
-    return arguments + (None,) * (gradients.COUNT - len(arguments))
+    return arguments + (None,) * (ARGUMENTS - len(arguments))
 
 
 def _fake(*arguments: Any, out: Tensor | None = None) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 from cutegen.dispatch.resolve import CallTarget
 from cutegen.dispatch.settings import settings
 from cutegen.errors import DeviceError
-from cutegen.hardware import TARGETS
+from cutegen.hardware import TARGETS, Instruction
 from cutegen.hardware.targeting import choose_target
 
 
@@ -21,14 +21,20 @@ def tf32_allowed() -> bool:
     return bool(torch.backends.cuda.matmul.fp32_precision == "tf32")
 
 
-def call_target(device: torch.device, *, least: str = "sm_80", arch: str | None = None) -> CallTarget:
+def call_target(
+    device: torch.device, *, least: str = "sm_80", arch: str | None = None, needs: Instruction | None = None
+) -> CallTarget:
     """Return where calls with tensors on `device` compute: on its GPU, or the target `arch`, else `least` that can.
+
+    Off a GPU it is `least` as well if the machine's GPU lacks an instruction that the call `needs`.
 
     Raises RequestError for an unknown target, DeviceError for a GPU without a target.
     """
     tf32, batch_invariant, family = tf32_allowed(), settings.batch_invariant, settings.asked_family
     if device.type != "cuda" or arch is not None:
-        return CallTarget(choose_target(arch, least=least).name, None, tf32, batch_invariant, family)
+        found = choose_target(arch, least=least)
+        lacks = arch is None and needs is not None and not found.has(needs)
+        return CallTarget(least if lacks else found.name, None, tf32, batch_invariant, family)
     ordinal = torch.cuda.current_device() if device.index is None else device.index
     if ordinal not in _GPUS:
         _GPUS[ordinal] = _target(torch.cuda.get_device_capability(ordinal)), torch.cuda.get_device_name(ordinal)

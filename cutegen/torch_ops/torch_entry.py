@@ -37,10 +37,10 @@ def matmul(call: Call, weight: Tensor | None = None) -> Tensor:
     check(call)
     call = _with_floats(call)
     kind = call.a.device.type
-    tensors = (call.a, call.b, call.bias, call.residual, call.c, call.scale_a, call.scale_b, call.out)
+    tensors = call.tensors.values()
     traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
     alone = not traced and is_undisturbed() and kind in ("cuda", "cpu")
-    if not (alone and all(type(x) in _PLAIN for x in tensors if x is not None)):
+    if not (alone and all(type(x) in _PLAIN for x in tensors)):
         return dispatched(call)
     if torch.is_autocast_enabled(kind):
         return dispatched(call)

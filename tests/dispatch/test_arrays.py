@@ -184,8 +184,8 @@ def test_explain_and_prepare_show_every_keyword_of_matmul_in_their_signatures() 
     terms = [each for each in inspect.signature(cutegen.matmul).parameters.values() if each.kind is each.KEYWORD_ONLY]
     assert [each.name for each in terms] == list(Terms.__annotations__)
     of_pairs = {"pairs", "first"}  # passed on as one text with the activation
-    beside_out = "scale_c"  # the second of `out` with quantize
-    assert Arguments._fields == ("a", "b", *(x for x in Terms.__annotations__ if x not in of_pairs), beside_out)
+    seconds = ("scale_c", "scale_m", "scale_n")  # of `out` with quantize, and of pairs of factors
+    assert Arguments._fields == ("a", "b", *(x for x in Terms.__annotations__ if x not in of_pairs), *seconds)
     for function, own in ((cutegen.explain, ["arch"]), (cutegen.prepare, ["rows", "arch", "backward", "progress"])):
         shown = [each for each in inspect.signature(function).parameters.values() if each.kind is each.KEYWORD_ONLY]
         assert shown[: len(terms)] == terms

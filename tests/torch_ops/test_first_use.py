@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -27,6 +28,7 @@ from cutegen.torch_ops import eager, first_use  # noqa: E402
 from tests.run.ptx_mutants import with_ptx  # noqa: E402
 from tests.torch_ops.cases import half  # noqa: E402
 from tests.torch_ops.exact import Exact, close  # noqa: E402
+from tests.torch_ops.test_micro_scales import decoded, matrix  # noqa: E402
 
 WRONG: dict[str, Callable[[str], str]] = {
     "right": lambda text: text,
@@ -165,6 +167,93 @@ def test_factors_of_blocks_are_compared_too() -> None:
     wide = x.double() * of_x.double().repeat_interleave(128, 1)[:, :272]
     weights = w.double() * of_w.double().repeat_interleave(128, 0).repeat_interleave(128, 1)[:136, :272]
     torch.testing.assert_close(found.double(), wide @ weights.T, rtol=2**-7, atol=1e-3)
+
+
+SWIZZLED: Any = {"swizzle_a": "SWIZZLE_32_4_4", "swizzle_b": "SWIZZLE_32_4_4"}
+RECIPES: dict[str, tuple[Any, Any]] = {
+    "mxf8": ({"block": (1, 32), "scale": "ue8m0"}, "BlockWise1x32"),
+    "mxf4": ({"block": (1, 32), "scale": "ue8m0", "dtype": "e2m1"}, "BlockWise1x32"),
+    "nvf4": ({"block": (1, 16), "scale": "ue4m3", "dtype": "e2m1"}, ["BlockWise1x16", "TensorWise"]),
+}
+
+
+def of_8_bits(recipe: str, k: int = 256) -> tuple[Any, Any]:
+    """The arguments of a call of `scaled_mm` of 72 x 72, and its result in float64, from the bytes; f16 has it."""
+    given, name = RECIPES[recipe]
+    (a, of_a), (b, of_b) = (cutegen.quantize(matrix(72, k) / 256, **given) for _ in "ab")
+    block = given["block"][1]
+    return (a, b.T, of_a, name, of_b, name), decoded(a, of_a, block) @ decoded(b, of_b, block).T
+
+
+@pytest.mark.slow
+@pytest.mark.dsl
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_factors_of_8_bits_are_compared_too(recipe: str) -> None:
+    """Calls choose kernels of family sm100, with the bytes that `quantize` makes, in place."""
+    arguments, wanted = of_8_bits(recipe)
+    for _ in range(2):
+        found = cutegen.scaled_mm(*arguments, **SWIZZLED, output_dtype=torch.float32)
+        assert np.allclose(found.numpy(), wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+    assert list(first_use._right.values()) == [True]
+
+
+@pytest.mark.slow
+@pytest.mark.dsl
+@pytest.mark.parametrize("planted", ["two columns exchanged"], indirect=True)
+def test_torch_computes_what_no_other_family_can(planted: Planted, caplog: pytest.LogCaptureFixture) -> None:
+    """A wrong kernel with factors of 8 bits has none of `mma.sync` to take its place."""
+    arguments, wanted = of_8_bits("mxf8")
+    for _ in range(2):
+        out = torch.full((72, 72), torch.nan, dtype=torch.float16)
+        cutegen.scaled_mm(*arguments, **SWIZZLED, out=out)
+        assert np.allclose(out.numpy(), wanted, rtol=2**-10, atol=2**-10 * np.abs(wanted).max())
+    said = [each.getMessage() for each in caplog.records if "torch computes such calls instead" in each.getMessage()]
+    assert len(said) == 1
+    assert "matmul_e4m3_tn_1x32_1x32: found out" in said[0]
+    assert planted.served == 1
+
+
+def _exchanged(ready: Any) -> Any:
+    names = {"scale_a": "scale_b", "scale_b": "scale_a"}
+    return replace(ready, names=tuple(names.get(each, each) for each in ready.names))
+
+
+@pytest.mark.slow
+@pytest.mark.dsl
+def test_factors_of_the_other_operand_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = eager.prepare_call
+    monkeypatch.setattr(eager, "prepare_call", lambda *given, **named: _exchanged(real(*given, **named)))
+    arguments, wanted = of_8_bits("mxf8")
+    found = cutegen.scaled_mm(*arguments, **SWIZZLED, output_dtype=torch.float32)
+    assert list(first_use._right.values()) == [False]
+    assert np.allclose(found.numpy(), wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+
+
+@pytest.mark.slow
+@pytest.mark.dsl
+def test_a_lost_factor_of_all_values_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    real = eager.resolve
+
+    def without(*given: Any) -> Any:
+        resolved = real(*given)
+        return replace(resolved, request=replace(resolved.request, ops=(), scale=None))
+
+    monkeypatch.setattr(eager, "resolve", without)
+    arguments, wanted = of_8_bits("nvf4")
+    found = cutegen.scaled_mm(*arguments, **SWIZZLED, output_dtype=torch.float32)
+    assert "found a kernel that takes no scale_m, scale_n; torch computes such calls instead" in caplog.text
+    assert np.allclose(found.numpy(), wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+
+
+def test_torch_computes_factors_of_8_bits_where_only_tried_families_may_serve() -> None:
+    arguments, wanted = of_8_bits("nvf4")
+    with cutegen.matmul_settings(family="tried"):
+        found = cutegen.scaled_mm(*arguments, **SWIZZLED, output_dtype=torch.float32)
+        a, b, of_a, _, of_b, _ = arguments
+        assert "kernel    none: torch computes it in f32" in cutegen.explain(a, b, scale_a=of_a, scale_b=of_b)
+    assert np.allclose(found.numpy(), wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
 
 
 def test_the_setting_says_which_families_may_serve() -> None:

@@ -11,11 +11,15 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch import Tensor  # noqa: E402
+from torch._subclasses import FakeTensorMode  # noqa: E402
 
 import cutegen  # noqa: E402
 from cutegen.build import Cache  # noqa: E402
+from cutegen.dispatch.block_scales import levels  # noqa: E402
+from cutegen.dispatch.model import spec_of  # noqa: E402
 from cutegen.errors import OperandError, RequestError  # noqa: E402
-from cutegen.spec import Operand, Schedule, Tile, load_spec  # noqa: E402
+from cutegen.spec import Factors, Operand, Schedule, Tile, load_spec  # noqa: E402
+from cutegen.torch_ops import eager  # noqa: E402
 from cutegen.verify.reference import decoded_words, float64  # noqa: E402
 from tests.run.sm100_cases import Case, compiled  # noqa: E402
 
@@ -146,8 +150,8 @@ def test_a_kernel_computes_the_same_from_the_same_bytes(name: str, given: dict[s
 def test_what_has_no_such_factors_is_refused() -> None:
     (a, of_a), (b, of_b) = (cutegen.quantize(matrix(8, 64), **MX) for _ in "ab")
     x32 = "BlockWise1x32"
-    with pytest.raises(OperandError, match="no kernel with it has run on hardware"):
-        cutegen.scaled_mm(a.to("meta"), b.T, of_a, x32, of_b, x32, **SWIZZLED)
+    with pytest.raises(OperandError, match="scale_a: found factors of 8 bits on sm_90; expected sm_100 or a later"):
+        cutegen.explain(a, b.T, scale_a=of_a, scale_b=of_b, arch="h100")
     with pytest.raises(RequestError, match="found BlockWise1x16 with BlockWise1x32"):
         cutegen.scaled_mm(a, b.T, of_a, x32, of_b, "BlockWise1x16", **SWIZZLED)
     with pytest.raises(OperandError, match="8 x 2 in NO_SWIZZLE for BlockWise1x32 of 8 x 64 values"):
@@ -158,6 +162,114 @@ def test_what_has_no_such_factors_is_refused() -> None:
         cutegen.quantize(matrix(8, 64), (1, 32))
     with pytest.raises(OperandError, match="C a multiple of 2"):
         cutegen.quantize(matrix(8, 63), **NV)
+
+
+@pytest.mark.parametrize("arch", ["b200", "b300"])
+@pytest.mark.parametrize(
+    ("recipe", "given"), [("ue8m0", MX), ("ue8m0", MX | {"dtype": "e2m1"}), ("ue4m3", NV)], ids=["mx8", "mx4", "nv4"]
+)
+def test_a_kernel_is_chosen_for_the_bytes_in_place(recipe: str, given: dict[str, Any], arch: str) -> None:
+    """The request has the factors, and placements their memory: words of atoms along the rows, one for all values."""
+    (a, of_a), (b, of_b) = (cutegen.quantize(matrix(rows, 4096), **given) for rows in (300, 640))
+    said = cutegen.explain(a, b.T, scale_a=of_a, scale_b=of_b, arch=arch)
+    assert f"{recipe} for blocks of 1 x {given['block'][1]}, in atoms of 128 rows by 4: by tensor map" in said
+    assert "family sm100, CTA tile" in " ".join(said.split())
+    assert "us estimated" in " ".join(said.split())
+    assert "no kernel by tcgen05.mma has run on hardware" in said
+    assert "copied" not in said
+    scales, seconds = levels(of_a, of_b)
+    call = eager.Call(a, b.T, scale_a=scales[0], scale_b=scales[1], **seconds)
+    found = eager.resolved_tensors(call.tensors, call.formula, None, arch)
+    along_k = 4096 // given["block"][1] // 4 * 128
+    forms = {name: (placed.form.shape, placed.form.strides) for name, placed in found.placements.items()}
+    assert forms["scale_a"] == ((3, along_k), (along_k, 1))
+    assert forms["scale_b"] == ((along_k, 5), (1, along_k))
+    assert [forms[name] for name in seconds] == [((1,), (1,))] * len(seconds)
+    spec = spec_of(found.request)
+    assert (spec.problem.scale_a, spec.problem.scale_b) == (Factors(given["block"], recipe),) * 2  # type: ignore[arg-type]
+    assert spec.epilogue.ops == (("scale_m", "scale_n") if seconds else None)
+
+
+def test_factors_that_no_kernel_reads_in_place_are_copied() -> None:
+    a, of_a = cutegen.quantize(matrix(40, 256), **MX)
+    b, of_b = cutegen.quantize(matrix(72, 256), **MX)
+    odd = torch.empty(len(of_a) + 1, dtype=torch.uint8)[1:].copy_(of_a.view(torch.uint8)).view(of_a.dtype)
+    apart = torch.empty(len(of_b), 2, dtype=torch.uint8)[:, 0].copy_(of_b.view(torch.uint8)).view(of_b.dtype)
+    said = cutegen.explain(a, b.T, scale_a=odd, scale_b=apart, arch="b200")
+    assert said.count("it is not contiguous, or its address is no multiple of 16") == 2
+    wanted = cutegen.matmul(a, b.T, scale_a=of_a, scale_b=of_b)
+    assert torch.equal(cutegen.matmul(a, b.T, scale_a=odd, scale_b=apart), wanted)
+
+
+@pytest.mark.slow
+@pytest.mark.dsl
+def test_copies_and_batches_are_what_kernels_read(kernels: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch of A is more rows if its matrices are whole atoms, else a batch; B's factors are of all."""
+    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(kernels.directory))
+    b, of_b = cutegen.quantize(matrix(72, 128), **MX)
+    odd = torch.empty(len(of_b) + 1, dtype=torch.uint8)[1:].copy_(of_b.view(torch.uint8)).view(of_b.dtype)
+    for rows, shape in ((128, (2, 128)), (40, (2, 1, 128))):
+        a, of_a = cutegen.quantize(torch.randn(2, rows, 128), **MX)
+        call = eager.Call(a, b.T, scale_a=of_a, scale_b=odd, out_dtype=torch.float32)
+        assert eager.resolved_call(call).placements["scale_a"].form.shape == shape
+        wanted = torch.stack(
+            [cutegen.matmul(a[i], b.T, scale_a=of_a[i], scale_b=of_b, out_dtype="f32") for i in (0, 1)]
+        )
+        with cutegen.matmul_settings(cpu_tensors="executor"):
+            found = cutegen.matmul(a, b.T, scale_a=of_a, scale_b=odd, out_dtype="f32")
+        assert torch.allclose(found, wanted, rtol=1e-5, atol=1e-5 * float(wanted.abs().max()))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"scale_a": "b", "scale_b": "a"}, r"scale_a: found shape \(1024,\); expected 128 x 4 factors in atoms of"),
+        ({"scale_a": None}, "scale_a: found none; expected ue8m0, as scale_b has: an instruction multiplies by both"),
+        ({"scale_b": "f32"}, "scale_b: found dtype f32; expected ue8m0"),
+        ({"scale_a": "pair of three"}, "scale_a: found 3 tensors"),
+        ({"scale_a": "pair of f16"}, "scale_a: found f16 for all values; expected f32"),
+        ({"a": "a in f16", "b": "b in f16"}, "a: found dtype f16; expected e2m1x2 or e4m3 or e5m2, which instr"),
+        ({"scale_a": "e4m3", "scale_b": "e4m3"}, "a: found dtype e4m3; expected e2m1x2, which instructions multiply"),
+        ({"a": "e2m1", "b": "e2m1", "scale_a": None, "scale_b": None}, "a: found dtype e2m1x2; expected scale_a and"),
+        ({"scale_a": "pair of f32", "scale_b": None}, "scale_a: found a pair; expected one tensor"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_does_not_fit_is_refused(change: dict[str, Any], said: str) -> None:
+    (a, of_a), (b, of_b) = cutegen.quantize(matrix(8, 64), **MX), cutegen.quantize(matrix(130, 64), **MX)
+    f32 = torch.ones(1)
+    known = {
+        None: None, "a": of_a, "b": of_b, "f32": f32, "e4m3": of_a.view(torch.float8_e4m3fn),
+        "a in f16": a.half(), "b in f16": b.half(),
+        "pair of three": (of_a, f32, f32), "pair of f16": (of_a, f32.half()), "pair of f32": (f32, f32),
+    }  # fmt: skip
+    given = {"a": a, "b": b, "scale_a": of_a, "scale_b": of_b}
+    pairs = a.view(torch.float4_e2m1fn_x2)
+    given |= {name: pairs if asked == "e2m1" else known[asked] for name, asked in change.items()}
+    with pytest.raises(OperandError, match=said):
+        cutegen.matmul(given.pop("a"), given.pop("b").T, **given)
+
+
+def test_what_stands_for_tensors_has_the_same_ops() -> None:
+    """Fake tensors, `torch.compile` and opcheck of the ops, whose second factors are their last arguments."""
+    (a, (of_a, all_a)), (b, (of_b, all_b)) = (cutegen.quantize(matrix(rows, 64), **NV) for rows in (40, 72))
+    wanted = cutegen.matmul(a, b.T, scale_a=(of_a, all_a), scale_b=(of_b, all_b))
+    made = torch.ops.cutegen.matmul(a, b.T, *[None] * 6, of_a, of_b, None, all_a, all_b)
+    assert torch.equal(made, wanted)
+    with FakeTensorMode() as mode:
+        fakes = [mode.from_tensor(x) for x in (a, b, of_a, of_b, all_a, all_b)]
+        fake = torch.ops.cutegen.matmul(fakes[0], fakes[1].T, *[None] * 6, fakes[2], fakes[3], None, *fakes[4:])
+    assert (fake.shape, fake.dtype) == (wanted.shape, wanted.dtype)
+    values, factors = cutegen.quantize(matrix(40, 64), **MX)
+    arguments = (values, values.T, *[None] * 6, factors, factors)
+    torch.library.opcheck(torch.ops.cutegen.matmul.default, arguments, test_utils="test_faketensor")
+    recipe = ["BlockWise1x16", "TensorWise"]
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def product(a: Tensor, b: Tensor, of_a: Any, of_b: Any) -> Tensor:
+        return cutegen.scaled_mm(a, b.T, of_a, recipe, of_b, recipe, **SWIZZLED)
+
+    assert torch.equal(product(a, b, [of_a, all_a], [of_b, all_b]), wanted)
 
 
 def test_the_result_of_a_product_of_blocks_of_32_is_quantized() -> None:

@@ -183,7 +183,7 @@ def _has_type(tensor: CallTensor, form: Form) -> bool:
     """Return whether elements have the kernel's type, or are its bits in integers if the framework lacks the type."""
     wanted, carrier = tensor.dtype, CARRIERS.get(tensor.dtype.name)
     carried = carrier is not None and form.framework != "torch" and form.dtype == name_of(carrier)
-    return carried or form.dtype == wanted.in_memory
+    return carried or form.dtype in (wanted.in_memory, wanted.name)
 
 
 def _check_extents(tensor: CallTensor, matrices: _Matrices) -> None:

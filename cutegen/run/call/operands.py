@@ -25,7 +25,11 @@ CPU: Device = ("cpu", 0)
 LEGACY_STREAM = 1
 """CU_STREAM_LEGACY: the default stream in `__cuda_array_interface__` and DLPack."""
 
-_DTYPE_NAMES = {row.torch_name: row.name for row in DTYPES.values() if row.in_memory == row.name}
+_DTYPE_NAMES = {
+    **{row.torch_name: row.name for row in DTYPES.values() if row.in_memory == row.name},
+    "float4_e2m1fn_x2": "e2m1x2",
+    "float8_e8m0fnu": "ue8m0",
+}
 # NumPy has no bfloat16, and no kernel takes 16-bit integers: there, uint16 holds the bits of bf16. 8-bit floats are in
 # uint8; only the kernel knows which kind.
 _NUMPY_DTYPE_NAMES = {**_DTYPE_NAMES, "uint16": "bf16"}
