@@ -113,6 +113,9 @@ def _open_torch_entry() -> Any:
     return _torch_entry
 
 
+_open_torch_entry()  # if torch is there: a call that Dynamo traces would find it changed, and be compiled twice
+
+
 def resolved_groups(mat_a: Any, mat_b: Any, *, arch: str | None = None, rows: int | None = None, **terms: Any) -> Any:
     """Return the request of `grouped_mm(mat_a, mat_b, **terms)`, for a `mat_a` with so many `rows` if given.
 

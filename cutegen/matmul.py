@@ -224,6 +224,9 @@ def _open_torch_entry() -> Any:
     return _torch_entry
 
 
+_open_torch_entry()  # if torch is there: a call that Dynamo traces would find it changed, and be compiled twice
+
+
 class Arguments(NamedTuple):
     """The arguments of a call."""
 

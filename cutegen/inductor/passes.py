@@ -16,6 +16,7 @@ from torch._inductor.custom_graph_pass import CustomGraphPass
 from cutegen.contract.launch import OPERANDS
 from cutegen.inductor.candidates import DTYPES, Candidate, Form
 from cutegen.inductor.tails import Tail, tail_of
+from cutegen.torch_ops.lowering import lower_in_inductor
 from cutegen.torch_ops.ops import OPS
 
 Choose = Callable[[Candidate], bool]
@@ -35,6 +36,7 @@ class MatmulPass(CustomGraphPass):  # type: ignore[misc]
         """Replace products in place; none in a program for C++, which has no Python to call."""
         if config.cpp_wrapper:
             return
+        lower_in_inductor(OPS.matmul.default)
         for node in list(graph.nodes):
             if (product := product_of(node)) is not None:
                 self._replace(graph, product)

@@ -8,6 +8,7 @@ cpu_reference.py the same formula in torch, for tensors in host memory
 call_cache.py    repeated calls, by guards or by all attributes
 autograd.py      eager calls with gradients
 ops.py           `torch.ops.cutegen`: schemas, kernels, fakes, autocast, vmap
+lowering.py      how programs of Inductor call kernels: by the functions of compiled.py
 gated.py         activations of pairs of columns, and their derivatives
 gradients.py     the backward passes, which call these ops
 grouped.py       `cutegen.grouped_mm`: its ops; grouped_gradients.py: their backward passes

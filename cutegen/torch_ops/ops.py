@@ -28,6 +28,7 @@ from cutegen.torch_ops.call_cache import memoize, quick
 from cutegen.torch_ops.eager import compute, empty_factors, form_of
 from cutegen.torch_ops.flops import register_flops
 from cutegen.torch_ops.gated import activated
+from cutegen.torch_ops.lowering import lower_in_inductor
 
 NAMESPACE = "cutegen"
 _ARGUMENTS = (
@@ -101,6 +102,7 @@ def _whole(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _fake(*arguments: Any, out: Tensor | None = None) -> Tensor:
+    lower_in_inductor(OPS.matmul.default)  # Inductor traces before it lowers
     return _fake_of(_call(arguments)._replace(out=out))
 
 
