@@ -24,7 +24,7 @@ from cutegen.plan.geometry import Coordinates, along_and_across, fragment_loads,
 from cutegen.plan.kernel.accumulator import Accumulator, Home
 from cutegen.plan.kernel.handshakes import prove_handshakes
 from cutegen.plan.kernel.memory import BARRIERS, LARGEST, SLICES, Phase
-from cutegen.plan.kernel.pipeline import AB, C_STORE, MBARRIER_BYTES, Scope, mbarriers_bytes
+from cutegen.plan.kernel.pipeline import AB, C_STORE, MBARRIER_BYTES, OF_FACTORS, Scope, mbarriers_bytes
 from cutegen.plan.kernel.program import Action
 from cutegen.plan.kernel.scheduler import SUM_VECTOR_ELEMS, TileOrder, WorkTile
 from cutegen.plan.operands.factor_atoms import WORDS_OF_ROWS
@@ -99,9 +99,11 @@ def _prove_pipelines(plan: GemmPlan) -> None:
     if len(plan.roles) == 1:
         return
     assert ab is not None
-    by_boxes = (x for x in plan.operands if x.g2s.fetch is Action.BULK_FETCH)
-    copied = multiply_for * sum(x.tile[0] * x.tile[1] * x.dtype.bytes for x in by_boxes)
-    _demand(ab.payload_bytes == copied, f"a stage waits for {ab.payload_bytes} bytes, and copies bring {copied}")
+    for each in filter(None, (ab, loop.pipeline(OF_FACTORS))):
+        by_boxes = (x for x in plan.operands if x.g2s.fetch is Action.BULK_FETCH and plan.pipeline_of(x) is each)
+        ctas, found = 1 if each.scope is Scope.CTA else multiply_for, each.payload_bytes
+        copied = ctas * sum(x.tile[0] * x.tile[1] * x.dtype.bytes for x in by_boxes)
+        _demand(found == copied, f"a stage of {each.name} waits for {found} bytes, and copies bring {copied}")
     released, fill = ab.empty.arrivals[0].ctas if ab.empty is not None else 0, sum(plan.mma.sharing) - 1
     _demand(released == fill, f"a stage is released {released} times, and {fill} CTAs or pairs multiply what is in it")
     scope = {multiply_for: Scope.PAIR, 1: Scope.CTA}.get(prod(plan.mma.cluster[:2]), Scope.CLUSTER)

@@ -92,6 +92,7 @@ def pipeline_holes(plan: GemmPlan) -> dict[str, Any]:
         "in_any_cta": ", in any CTA that received them," if plan.mma.shares_copies else "",
         "masks": "",
         "copy_options": {"a": "", "b": ""},
+        "arrive_of_factors": "full",
         "batch_of": batches_of(plan),
         "shared_by": {"a": "", "b": ""},
     }

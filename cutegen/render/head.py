@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from cutegen.contract.launch import RESULT
 from cutegen.plan import Decision, GemmPlan
 from cutegen.plan.kernel.memory import BARRIERS
-from cutegen.plan.kernel.pipeline import AB
+from cutegen.plan.kernel.pipeline import AB, OF_FACTORS, mbarriers_bytes
 from cutegen.render.python_text import comment
 
 MEMORY = "shared memory"
@@ -91,14 +91,15 @@ def memory_constants(plan: GemmPlan) -> tuple[str, ...]:
 
 def _contents(plan: GemmPlan) -> dict[str, tuple[str, int]]:
     """Return what lies in each region, without gaps: a formula of its bytes by the number of stages, and its value."""
-    stages, c, ab = plan.stages, plan.epilogue.smem, plan.loop.pipeline(AB)
+    stages, c = plan.stages, plan.epilogue.smem
+    of_k_tiles = tuple(x for x in map(plan.loop.pipeline, (AB, OF_FACTORS)) if x is not None)
     times = "STAGES * " if stages > 1 else ""
     found = {x.name: (f"{times}{x.smem.bytes // stages}", x.smem.bytes) for x in plan.operands}
     found[RESULT] = (f"{c.bytes}", c.bytes) if c else ("0", 0)
     found |= {x.name: (f"{x.bytes}", x.bytes) for x in plan.memory.regions if x.name not in found}
-    if (barriers := plan.memory.find(BARRIERS)) is not None and ab is not None:
-        beside = barriers.bytes - ab.mbarriers_bytes
-        of_stages = f"{times}{ab.mbarriers_bytes // stages}"
+    if (barriers := plan.memory.find(BARRIERS)) is not None and of_k_tiles:
+        staged = mbarriers_bytes(of_k_tiles)
+        beside, of_stages = barriers.bytes - staged, f"{times}{staged // stages}"
         found[BARRIERS] = f"{of_stages} + {beside}" if beside else of_stages, barriers.bytes
     return found
 

@@ -11,6 +11,7 @@ from cutegen.contract.launch import COUNTERS, ENDS, OPERANDS, RESULT, SUMS, Para
 from cutegen.contract.pairs import PAIR
 from cutegen.hardware import DType
 from cutegen.plan import GemmPlan
+from cutegen.plan.kernel.pipeline import Scope
 from cutegen.plan.values.fragments import LdmatrixLoads
 from cutegen.plan.values.path import OperandPath
 from cutegen.render import epilogue
@@ -278,8 +279,11 @@ def _map_holes(plan: GemmPlan, tensor: TensorHoles) -> MapHoles:
     tile = of_operands.get(tensor.name, f"{tensor.constants}_TILE")
     x, made = tensor.title, f"map_{tensor.name}, _ = cpasync.make_tiled_tma_atom("
     shares = dict(zip(OPERANDS, zip(plan.mma.sharing, sharers(plan), strict=True), strict=True)).get(tensor.name)
-    copied = next((x.g2s for x in plan.operands if x.name == tensor.name), None)
-    group = "tcgen05.CtaGroup.TWO" if plan.atom.ctas > 1 and copied is not None else ""
+    path = next((x for x in plan.operands if x.name == tensor.name), None)
+    copied = None if path is None else path.g2s
+    filled = None if path is None else plan.pipeline_of(path)
+    # The bytes of both CTAs of a pair arrive at one of them, unless each has the stages for itself.
+    group = "tcgen05.CtaGroup.TWO" if plan.atom.ctas > 1 and filled is not None and filled.scope != Scope.CTA else ""
     if copied is not None and copied.receivers > 1:
         shares = copied.receivers, "1"  # whole boxes
     name, smem = tensor.name, f"{tensor.constants}_SMEM"

@@ -14,7 +14,7 @@ from cutegen.hardware.units import WARP
 from cutegen.plan import GemmPlan
 from cutegen.plan.epilogue.staged import MATRICES
 from cutegen.plan.kernel.accumulator import Home
-from cutegen.plan.kernel.pipeline import Pipeline
+from cutegen.plan.kernel.pipeline import OF_FACTORS, Pipeline
 from cutegen.plan.kernel.role import MMA, PRODUCER
 from cutegen.plan.mainloop.tensor_memory import ACCUMULATOR, EPILOGUE, SCHEDULER, TILES
 from cutegen.plan.operands.factors import are_held
@@ -86,6 +86,9 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         "cta_group": plan.atom.ctas,
         "shared": _shared(plan),
         "accumulator": _accumulator(plan),
+        "pipeline_of_factors": (apart := plan.loop.pipeline(OF_FACTORS)),
+        "after_k_tiles": "empty" if apart is None else "factors_empty",
+        "arrive_of_factors": "full" if apart is None else "factors_full",
         "answers": plan.loop.pipeline(TILES),
         "mma_ptx": plan.atom.ptx,
         "drain": _drain(plan),
@@ -174,7 +177,8 @@ def _factor_parts(plan: GemmPlan) -> tuple[str, ...]:
     if _adds_blocks(plan):
         read, way = ("read_factors", "held") if are_held(plan.operands) else ("read_factors_of_wave", "of_waves")
         functions = (f"functions/factors.py.j2#{name}" for name in (read, "add_scaled_wave"))
-        return (*factor_parts(plan), *place_parts(plan), *functions, f"pipelines/factors_{way}.py.j2")
+        apart, held = "pipelines/factors_apart.py.j2", f"pipelines/factors_{way}.py.j2"
+        return (apart, *factor_parts(plan), *place_parts(plan), *functions, held)
     columns = ("pipelines/columns_of_tiles.py.j2",) if _begins_within_atoms(plan) else ()
     packed = any(begin_of(plan, plan.launch.tensor(x.name)) for x in factors_of(plan))
     of_groups = ("pipelines/atoms_of_groups.py.j2",) if packed else ()
@@ -243,7 +247,6 @@ def _sum_holes(plan: GemmPlan) -> dict[str, str]:
         "k_tile_of_sums": "_",
         "adds": "False",
         "about_sums": f"{warps} scale the sums of each block of K, and add them to\nothers.",
-        "in_any_cta": " and every warp of the epilogue",
     }
 
 
@@ -471,7 +474,7 @@ def _settled(plan: GemmPlan) -> ConstantsByDecision:
             f"PRODUCER_WARP, MMA_WARP, THREADS = {producer}, {mma}, {plan.threads}",
         ),
         **({"schedule.tiles": answers} if (answers := _answers(plan)) else {}),
-        "mma.promote_k": _waves(plan),
+        "mma.promote_k": _blocks(plan),
         "epilogue.pairs": pair_constants(plan.epilogue.fusion.pairs),
         "mma.accumulator": (f"BUFFERS, COLUMNS = {sums.buffers}, {allocated}  # columns of {sums.home}",),
         "schedule.cluster": (*cluster_constants(plan), *_copiers(plan)),
@@ -488,11 +491,15 @@ def _settled(plan: GemmPlan) -> ConstantsByDecision:
     }
 
 
-def _waves(plan: GemmPlan) -> tuple[str, ...]:
-    """Return the columns that a thread loads at a time, if it adds sums of blocks."""
+def _blocks(plan: GemmPlan) -> tuple[str, ...]:
+    """Return the columns that a thread loads at a time, and the bytes of factors, if it adds sums of blocks."""
     if (promotion := plan.mma.accumulator.promotion) is None:
         return ()
-    return (f"WAVES, WAVE_COLUMNS = {promotion.waves[1]}, {plan.mma.accumulator.block[1]}",)
+    apart = plan.loop.pipeline(OF_FACTORS)
+    return (
+        f"WAVES, WAVE_COLUMNS = {promotion.waves[1]}, {plan.mma.accumulator.block[1]}",
+        *(() if apart is None else (f"FACTOR_BYTES = {apart.payload_bytes}  # of a stage",)),
+    )
 
 
 def _first_warp(plan: GemmPlan, name: str) -> int:

@@ -123,7 +123,7 @@ INCONSISTENT: dict[str, tuple[str, Callable[[GemmPlan], GemmPlan], str]] = {
     "bytes that are not copied": (
         "tn",
         lambda found: edited(found, AB, lambda ab: replace(ab, payload_bytes=ab.payload_bytes + 16)),
-        "a stage waits for .* bytes, and copies bring",
+        "a stage of ab waits for .* bytes, and copies bring",
     ),
     "stages that the plan does not have": (
         "tn",

@@ -197,7 +197,7 @@ def _of_one_product(seed: int) -> Case:
         schedule=Schedule(raster=rng.choice((None, Raster("m", 3, zigzag=True))), swap=swap or None, cluster=cluster),
         name=f"case_{seed}",
     )
-    if scaled and group != PAIR and element.values == 1 and random.Random(f"blocks {seed}").random() < 0.5:
+    if scaled and element.values == 1 and random.Random(f"blocks {seed}").random() < 0.5:
         spec = _of_blocks(spec, random.Random(f"factors {seed}"))
     across = columns if not swap else rows
     m = rng.choice((1, 37, 128, 130, 300, 520) if not swap else (1, columns, 3 * columns + 5))

@@ -165,8 +165,7 @@ PLANTED: dict[str, tuple[str | re.Pattern[str], str]] = {
 }
 """A mistake in each thing that the twin shows of sm100."""
 PLANTED_IN_BLOCKS: dict[str, tuple[str | re.Pattern[str], str]] = {
-    "a stage is free when it has been multiplied": (re.compile(r"(mov\.b32 \s*%r\d+, )12;(?=\s*mbarrier)"), r"\g<1>4;"),
-    "a buffer is free when one group of warps has loaded it": (
+    "sums and factors are free when one group of warps has read them": (
         re.compile(r"(mov\.b32 \s*%r\d+, )8;(?=\s*mbarrier)"),
         r"\g<1>4;",
     ),

@@ -80,6 +80,10 @@ OTHERS = {
     "swapped": Case(_spec(64, schedule=Schedule(swap=True)), 70, 264, 264, None),
     "empty-k": Case(_spec(), 40, 72, 0, None),
     "cluster": Case(_spec(stages=5, schedule=Schedule(cluster=(2, 2))), 300, 136, 700, None),
+    "pair": Case(_spec(stages=4, mma=Mma(cta_group=2)), 300, 144, 1100, None),
+    "own-columns-of-pairs": Case(
+        _spec(128, None, (BLOCKS, ROWS), mma=Mma(cta_group=2), schedule=Schedule(cluster=(4, 2))), 300, 264, 400, None
+    ),
     "slices": Case(_spec(schedule=Schedule(split_k=3)), 140, 72, 900, None),
     "dynamic": Case(_spec(schedule=Schedule(tiles="dynamic")), 140, 200, 400, None),
     "bias-and-function": Case(
@@ -110,13 +114,14 @@ def test_a_kernel_is_right(case: Case, kernels: Cache) -> None:
             pytest.param(_spec(columns, None, factors), marks=pytest.mark.slow)
             for columns, factors in ((192, (ROWS, BLOCKS)), (128, (ROWS, ROWS)), (32, (BLOCKS, ROWS)))
         ),
+        pytest.param(_spec(64, None, (ROWS, ROWS), mma=Mma(cta_group=2)), marks=pytest.mark.slow),
     ],
-    ids=["blocks", "straddled", "own-columns", "one-group"],
+    ids=["blocks", "straddled", "own-columns", "one-group", "pair"],
 )
 def test_factors_that_are_distinct_powers_of_two_make_results_exact(spec: GemmSpec, kernels: Cache) -> None:
     """Sums of a block are integers below 2^8, and those of all blocks span fewer digits than f32 has."""
     _, kernel = compiled(Case(spec, 0, 0, 0, None), "sm_100", kernels)
-    m, n, k = 40, 144, 2 * BLOCK + 16
+    m, n, k = 40 if spec.mma.cta_group is None else 168, 144, 2 * BLOCK + 16
     rng = np.random.default_rng(5)
     x, y = (rng.integers(-1, 2, (rows, k)).astype(np.float32) for rows in (m, n))
     a, b, out = random_operands(kernel.contract, m, n, k, seed=1)
@@ -141,6 +146,7 @@ OF_GROUPS = {
     "padded": _spec(96, 5, (BLOCKS, ROWS), c="bf16", groups=Grouped("m", "padded")),
     "swapped": _spec(32, 5, c="f16", groups=Grouped("m"), schedule=Schedule(swap=True)),
     "columns": _spec(64, 5, (BLOCKS, ROWS), c="f32", groups=Grouped("n")),
+    "pair": _spec(64, 4, c="bf16", groups=Grouped("m"), mma=Mma(cta_group=2)),
 }
 
 
@@ -196,10 +202,11 @@ def _without_wait(number: int) -> Change:
 
 WAITS = (
     "producer: a stage is empty",
+    "producer: factors are read",
     "mma: a buffer is drained",
     "mma: a stage is full",
     "mma: all buffers are drained, before tensor memory is freed",
-    "epilogue: a stage is full",
+    "epilogue: factors are there",
     "epilogue: a block is multiplied",
 )
 """Waits for mbarriers, in the order of the text."""
@@ -212,9 +219,11 @@ PLANTED: dict[str, Change] = {
     "the factor of B of the next block of K": _changed(_FACTOR_B, r"\g<1>150532]", 1),
     "the factor of A of the next row": _changed(_FACTOR_A, r"\g<1>147460]", 1),
     "the factor of A of the other stage": _changed(_FACTOR_A, r"\g<1>147968]", 1),
-    "a stage is free when it has been multiplied": _changed(r"(mov\.b32 \s*%r\d+, )9;", r"\g<1>1;", 1),
+    "factors are free when one group of warps has read them": _changed(
+        r"(mbarrier\.init\.shared\.b64 \s*\[%r\d+\+2172(?:32|40|48|56|64|72)\], )%r\d+;", r"\g<1>4;", 6
+    ),
     "a buffer is free when one group of warps has loaded it": _changed(
-        r"(mov\.b32 \s*%r\d+, )8;(?=\s*mbarrier\.init)", r"\g<1>4;", 1
+        r"(mbarrier\.init\.shared\.b64 \s*\[%r\d+\+2173(?:12|20|28|36)\], )%r\d+;", r"\g<1>4;", 4
     ),
     "a buffer is free before it is loaded": _changed(
         r"(\{ tcgen05\.ld[\s\S]*?)(elect\.sync \s*%r\d+\|(%p\d+), -1;)([\s\S]*?)"
@@ -268,11 +277,14 @@ def _planned(spec: GemmSpec, arch: str = "sm_100") -> GemmPlan:
 
 def test_blocks_have_buffers_of_their_own_which_two_groups_of_warps_add() -> None:
     found = _planned(_spec(None, None))
-    sums, (ab, accumulator, _) = found.mma.accumulator, found.loop.pipelines
+    sums, (ab, factors, accumulator, _) = found.mma.accumulator, found.loop.pipelines
     assert (found.cta_tile, sums.buffers, sums.columns, sums.threads) == ((128, 128, 128), 4, 128, 256)
     assert (accumulator.holds, accumulator.empty and accumulator.empty.count) == (Item.K_TILE, 8)
-    # A stage is free when it has been multiplied, and each of eight warps has read its factors.
-    assert (ab.consumers, ab.empty and ab.empty.count) == (("mma", "epilogue"), 9)
+    # A stage is free when it has been multiplied, and its factors when each of eight warps has read them.
+    assert (ab.consumers, ab.empty and ab.empty.count) == (("mma",), 1)
+    assert (factors.consumers, factors.empty and factors.empty.count) == (("epilogue",), 8)
+    # 128 of A, and 8 x 4 of B, of which a tile needs one.
+    assert (factors.stages, factors.payload_bytes) == (ab.stages, (128 + 32) * 4)
     assert [(x.name, x.tile) for x in found.operands[2:]] == [("scale_a", (128, 1)), ("scale_b", (8, 4))]
     said = found.explain()
     assert all(key in said for key in ("mma.promote_k", "4 buffers of blocks", "each thread reads the factors of the"))
@@ -286,7 +298,6 @@ def test_blocks_have_buffers_of_their_own_which_two_groups_of_warps_add() -> Non
         (_spec(64, tile=(128, 64, 256)), "tile.cta: found 128x64x256: K = 256; expected K = 128, that of a block"),
         (_spec(types=("s8", "s8")), "problem.scale_a: found factors of f32 of s8 and s8 operands"),
         (_spec(types=("f16", "f16")), "expected 8-bit floats and f32 sums"),
-        (_spec(mma=Mma(cta_group=2)), "mma.cta_group: found 2 with factors of f32; expected 1"),
     ],
 )
 def test_what_no_kernel_scales_is_refused(spec: GemmSpec, message: str) -> None:

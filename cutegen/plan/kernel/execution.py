@@ -131,7 +131,7 @@ class _Recorder:
         self.tile = self.visit = 0
         self.announced: set[tuple[str, int]] = set()
         self.last = dict.fromkeys(ends, -1)
-        self.released = -1
+        self.released: dict[str, int] = {}
         self.issued: list[int] = []  # k-tiles of the multiplications that are not yet a group
         self.flying: list[list[int]] = []
         actions = {step.action for each in program.sections for step in each.steps}
@@ -220,12 +220,8 @@ class _Recorder:
             case Action.COMMIT:
                 self._commit(end, item)
             case Action.BULK_FETCH | Action.ASK | Action.FETCH:
-                if (name, item) not in self.announced:
-                    raise wrong(name, f"{self.role.name} copies a {end.pipeline.holds} whose bytes it did not announce")
-                if (count := amount(end.full.barrier, self.role, {_ISSUED[step.action]})) == 0:
-                    words = f"{self.role.name} issues {step.action}, which arrives at no barrier"
-                    raise wrong(name, words)
-                self._arrive(end.full, item, count)
+                for filled in self._filled(end):
+                    self._copied(step, filled, item)
             case Action.RELEASE | Action.BULK_STORE:
                 self._release(end, item)
             case Action.DRAIN:
@@ -252,17 +248,31 @@ class _Recorder:
         if not end.by_copy:
             self._arrive(end.full, item, end.full_amount)
 
+    def _filled(self, end: _End) -> tuple[_End, ...]:
+        """Return the ends that a step's copies fill: with k-tiles come their factors, which may have a pipeline."""
+        others = (x for x in self.ends.values() if x is not end and x.fills and x.by_copy)
+        return (end, *(x for x in others if x.pipeline.holds is end.pipeline.holds))
+
+    def _copied(self, step: Step, end: _End, item: int) -> None:
+        name, holds = end.pipeline.name, end.pipeline.holds
+        if (name, item) not in self.announced:
+            raise wrong(name, f"{self.role.name} copies a {holds} whose bytes it did not announce")
+        if (count := amount(end.full.barrier, self.role, {_ISSUED[step.action]})) == 0:
+            raise wrong(name, f"{self.role.name} issues {step.action}, which arrives at no barrier")
+        self._arrive(end.full, item, count)
+
     def _release(self, end: _End, item: int) -> None:
-        if end.pipeline.name == AB:
-            self.released = item
-            if [group for group in (self.issued, *self.flying) if item in group]:
-                raise wrong(AB, f"{self.role.name} releases a {end.pipeline.holds} that is being multiplied")
+        if end.pipeline.holds is Item.K_TILE:
+            self.released[end.pipeline.name] = item
+        if end.pipeline.name == AB and [group for group in (self.issued, *self.flying) if item in group]:
+            raise wrong(AB, f"{self.role.name} releases a {end.pipeline.holds} that is being multiplied")
         self.ops.append(_Op(_Kind.DO, end.full, 0, item, "releases"))
         self._arrive(end.empty, item + end.pipeline.stages, end.empty_amount)
 
     def _read(self, end: _End, item: int) -> None:
-        if end.pipeline.name == AB and item <= self.released:
-            raise wrong(AB, f"{self.role.name} reads a {end.pipeline.holds} after its release")
+        name = end.pipeline.name
+        if item <= self.released.get(name, -1):
+            raise wrong(name, f"{self.role.name} reads a {end.pipeline.holds} after its release")
         self.ops.append(_Op(_Kind.DO, end.full, 0, item, "reads"))
         if self.asynchronous and item not in self.issued:
             self.issued.append(item)

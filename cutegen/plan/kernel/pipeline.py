@@ -17,8 +17,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 MBARRIER_BYTES = 8
-AB, TURN, C_STORE, SLICES = "ab", "turn", "c_store", "slices"
-"""Names of pipelines: k-tiles of A and B, turns of warpgroups, sub-tiles of C, sums of slices that a cluster adds."""
+AB, OF_FACTORS, TURN, C_STORE, SLICES = "ab", "factors", "turn", "c_store", "slices"
+"""Names of pipelines: k-tiles of A and B; their factors, unless these come with them; turns of warpgroups, sub-tiles of
+C, sums of slices that a cluster adds.
+"""
 
 
 class Sync(StrEnum):

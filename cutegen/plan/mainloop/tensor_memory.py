@@ -18,7 +18,12 @@ epilogue                         drain, store tile 0   drain, store tile 1 ...
 ```
 
 If factors of f32 scale sums of blocks of K, `accumulator` holds those of a k-tile, which is a block. The warps that
-drain them read the factors of its stage, and release it too.
+drain them read its factors, which have a pipeline of their own: those of a pair are in both CTAs, and only one of them
+waits for A and B.
+
+| pipeline | from | to | full: arrivals | empty: arrivals |
+|---|---|---|---|---|
+| `factors` | producer | epilogue | bytes of the copies | each warp that has read them |
 """
 
 from __future__ import annotations
@@ -37,6 +42,7 @@ from cutegen.plan.kernel.pipeline import (
     AB,
     C_STORE,
     MBARRIER_BYTES,
+    OF_FACTORS,
     Arrival,
     Barrier,
     By,
@@ -83,7 +89,7 @@ SCHEDULER, TILES = "scheduler", "tiles"
 """Names of the role that asks for tiles of CTAs that have not started, and of the pipeline of the answers."""
 ANSWERS, ANSWER_BYTES = 2, 16
 """Answers that are under way or being read, and the bytes of one."""
-ADDRESS_BYTES, BARRIERS_BYTES = 16, 496
+ADDRESS_BYTES, BARRIERS_BYTES = 16, 624
 """Bytes of that region, aligned, and those that barriers take at most."""
 
 
@@ -108,12 +114,20 @@ def multiplied_in_tensor_memory(mma: MmaPlan, stages: int, stage_bytes: int, *, 
     )
 
 
-def read_too(ab: Pipeline, drains: Role) -> Pipeline:
-    """Return `ab` if each warp that drains sums reads factors of a stage, too, and releases it."""
-    assert ab.empty is not None
-    arrivals = (*ab.empty.arrivals, Arrival(drains.name, By.WARP))
-    empty = replace(ab.empty, count=ab.empty.count + drains.warps, arrivals=arrivals)
-    return replace(ab, consumers=(*ab.consumers, drains.name), empty=empty)
+def read_by_warps(drains: Role, stages: int, factors_bytes: int) -> Pipeline:
+    """`factors`: those of a k-tile, in each CTA, which every warp that scales sums reads."""
+    return Pipeline(
+        name=OF_FACTORS,
+        producers=(PRODUCER,),
+        consumers=(drains.name,),
+        holds=Item.K_TILE,
+        stages=stages,
+        payload_bytes=factors_bytes,
+        full=Barrier(sync=Sync.MBARRIER, count=1, arrivals=(Arrival(PRODUCER, By.COPY),)),
+        empty=Barrier(
+            sync=Sync.MBARRIER, count=drains.warps, arrivals=(Arrival(drains.name, By.WARP),), credits=stages
+        ),
+    )
 
 
 def _scope(multiply: int, share: int) -> Scope:
@@ -203,6 +217,10 @@ def drained(
     if store is not None:
         acquire = Step(Action.ACQUIRE, 1, pipeline=C_STORE)
         work = (*work, acquire, *(Step(each, pipeline=C_STORE) for each in (Action.COMMIT, Action.BULK_STORE)))
+    fetched, (acquire_factors, commit_factors) = FETCHED, on(OF_FACTORS, Action.ACQUIRE, Action.COMMIT).steps
+    if any(each.name == OF_FACTORS for each in pipelines):
+        *before, fetch = FETCHED[0].steps
+        fetched = (replace(FETCHED[0], slots=((*before, acquire_factors, commit_factors, fetch),)),)
     asks = any(each.name == TILES for each in pipelines)
     read = (on(TILES, Action.WAIT, Action.RELEASE),) if asks else ()
     ask = (Program(SCHEDULER, (on(TILES, Action.ACQUIRE, Action.COMMIT, Action.ASK), *read)),) if asks else ()
@@ -212,7 +230,7 @@ def drained(
         roles=roles,
         pipelines=pipelines,
         programs=(
-            Program(PRODUCER, (*FETCHED, *read), end=() if ab.scope is Scope.CTA else (on(AB, Action.TAIL),)),
+            Program(PRODUCER, (*fetched, *read), end=() if ab.scope is Scope.CTA else (on(AB, Action.TAIL),)),
             Program(MMA, (*multiplies, *read), end=(on(ACCUMULATOR, Action.TAIL),)),
             Program(
                 EPILOGUE,
@@ -242,9 +260,9 @@ def _a_buffer_for_tiles(multiplied: Slot) -> tuple[Steps, Steps, Slot]:
 def _a_buffer_for_blocks(multiplied: Slot, reads_first: bool) -> tuple[Steps, Steps, Slot]:
     """Return the same for buffers of blocks of K, all of which are loaded, scaled and added before the sub-tiles.
 
-    Factors are in the stage of the block: those who add the sums release it too.
+    Those who add the sums wait for the factors of a block, read them, and release them.
     """
-    read, free = (Step(Action.WAIT), Step(Action.LOAD)), Step(Action.RELEASE)
+    *read, free = (Step(each, pipeline=OF_FACTORS) for each in (Action.WAIT, Action.LOAD, Action.RELEASE))
     added = (*read, free, _WAIT, _LOAD, _RELEASE) if reads_first else (read[0], _WAIT, read[1], _LOAD, free, _RELEASE)
     by_mma, by_epilogue = (
         Range(RangeName.TURN, (steps,), Mark.FIRST, Mark.END) for steps in ((_ACQUIRE, *multiplied, _COMMIT), added)
@@ -335,9 +353,11 @@ class TmaTmem(Bulk):
         stages = choose_stages(spec, target, draft.stage_bytes, 1, reserved_bytes, most=most)
         store = self.c_store(of_epilogue, epilogue.value)
         clears = (grouped := spec.problem.groups) is not None and grouped.of == "k"
-        ab = self.ab(mma, stages.value, stage_bytes, clears=clears)
+        # Factors that an instruction reads come with A and B; those that threads read have barriers of their own.
+        apart_bytes = sum(draft.stage_bytes[len(OPERANDS) :]) if mma.accumulator.promotion is not None else 0
         pipelines = (
-            ab if mma.accumulator.promotion is None else read_too(ab, of_epilogue),
+            self.ab(mma, stages.value, stage_bytes - apart_bytes, clears=clears),
+            *((read_by_warps(of_epilogue, stages.value, apart_bytes),) if apart_bytes else ()),
             self.sums(mma, of_epilogue),
             *((store,) if store else ()),
             *((answered_tiles(draft.roles.roles),) if is_dynamic(spec) else ()),

@@ -56,16 +56,9 @@ def check_types(spec: GemmSpec) -> None:
         )
 
 
-def check_tile(spec: GemmSpec, target: Target, cta_tile: Extents, ctas: int) -> None:
-    """Raise SpecError for a tile that is not of one block of K, of a pair, or without registers beside its sums."""
+def check_tile(spec: GemmSpec, target: Target, cta_tile: Extents) -> None:
+    """Raise SpecError for a tile that is not of one block of K, or without registers beside its sums."""
     (m, n, k), block_k = cta_tile, k_of_block(spec)
-    if ctas != 1:
-        raise spec.error(
-            "mma.cta_group",
-            found=f"{ctas} with factors of f32",
-            expected="1: the barriers of a pair's stages are in one of its CTAs, and the warps of both read factors",
-            fix="leave mma.cta_group out",
-        )
     if k != block_k:
         raise spec.error(
             "tile.cta",

@@ -410,7 +410,7 @@ class Tcgen05(Mma):
         check_pairs(spec, cta_tile.value, cta_group.value)
         tile = cta_tile.value[:2]
         if blocks.scales_sums(spec):
-            blocks.check_tile(spec, target, cta_tile.value, cta_group.value)
+            blocks.check_tile(spec, target, cta_tile.value)
             sums, of_sums = blocks.choose_accumulator(spec, target, atom.value, tile)
         else:
             accumulator = choose_accumulator(atom.value, tile)

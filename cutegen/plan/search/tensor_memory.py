@@ -257,7 +257,7 @@ def _groups(spec: GemmSpec) -> tuple[int, ...]:
     if spec.mma.atom is not None:
         return (TCGEN05_ATOMS[spec.mma.atom].ctas,)
     odd = spec.schedule.cluster is not None and spec.schedule.cluster[0] % PAIR != 0
-    return (1,) if odd or blocks.scales_sums(spec) else tuple(N_OF_CTAS)
+    return (1,) if odd else tuple(N_OF_CTAS)
 
 
 def _decisions(

@@ -13,6 +13,7 @@ from cutegen.contract.tensor_map import BOX_MULTIPLE_BYTES
 from cutegen.hardware import Issuer, MmaAtom, Target
 from cutegen.plan.kernel.accumulator import Accumulator
 from cutegen.plan.kernel.memory import MemoryMap
+from cutegen.plan.kernel.pipeline import AB, OF_FACTORS, Pipeline
 from cutegen.plan.kernel.program import MMA_ORDER, Action, KernelLoop, Step
 from cutegen.plan.kernel.role import Role
 from cutegen.plan.kernel.scheduler import SplitK, TileScheduler
@@ -182,6 +183,11 @@ class PlannedGemm:
             if x.name == name:
                 return x
         raise KeyError(name)
+
+    def pipeline_of(self, x: OperandPath) -> Pipeline | None:
+        """Return the pipeline in whose stages k-tiles of an operand are: factors may have their own."""
+        apart = None if x.is_multiplied else self.loop.pipeline(OF_FACTORS)
+        return apart or self.loop.pipeline(AB)
 
     @property
     def a(self) -> OperandPath:
