@@ -45,11 +45,14 @@ from cutegen.spec import (
 from cutegen.support.resources import templates_dir
 from tests.plan.specs import gemm
 from tests.run import dtype_cases, simt_cases, split_k
+from tests.run import test_block_scales as block_scales
 from tests.run import test_grouped_kernels as grouped_kernels
 from tests.run import test_grouped_tcgen05 as grouped_tcgen05
 from tests.run import test_grouped_wgmma as grouped_wgmma
 from tests.run import test_pairs as pairs
 from tests.run import test_quantized as quantized
+from tests.run import test_sm100_columns_in_pairs as sm100_pairs
+from tests.run import test_sm100_scaled_groups as sm100_scaled_groups
 from tests.run import wgmma as warpgroups
 from tests.run.epilogues import CASES
 from tests.run.test_wgmma_pairs import ROWS
@@ -329,7 +332,6 @@ def test_every_part_and_every_function_is_of_some_kernel(monkeypatch: pytest.Mon
             for cluster in (None, (2, 1))
         ),
         replace(warpgroups.spec("sm90"), schedule=Schedule(pace=1000)),
-        replace(load_spec("sm90_e4m3_block_scaled"), tile=Tile((128, 128, 64))),
         warpgroups.spec("sm90", dtype="e4m3", c=gemm().problem.c, cta=(128, 192, 128), promote_k=128),
         gemm("kkn", "f16", c_dtype="f32", schedule=Schedule(split_k=2, reduction="atomics")),
         *(
@@ -340,6 +342,9 @@ def test_every_part_and_every_function_is_of_some_kernel(monkeypatch: pytest.Mon
         replace(gemm("kkn", "f16"), family="sm100", schedule=Schedule(split_k=2)),
         replace(gemm("kkn", "f16"), family="sm100", schedule=Schedule(tiles="dynamic")),
         *pairs.CASES.values(),
+        sm100_pairs.SPECS["halves"],
+        sm100_scaled_groups.MXF8.spec(),
+        *(setting.spec for setting in (*block_scales.OTHERS, block_scales.OF_LANES[0])),
         *(
             setting.spec()
             for settings in (quantized.OTHERS, grouped_kernels.QUICK, *of_wgmma, grouped_tcgen05.SETTINGS)
