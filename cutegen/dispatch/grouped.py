@@ -27,6 +27,7 @@ from cutegen.dispatch.resolve import CallTarget, Given, Resolved, check_given, r
 from cutegen.dispatch.shapes import Multiplied, Shape
 from cutegen.dispatch.types import check_operands, result_type
 from cutegen.errors import OperandError, RequestError
+from cutegen.hardware import Instruction, target
 from cutegen.hardware import dtype as element_type
 from cutegen.run.call.operands import Form, compact_strides
 from cutegen.support.words import round_up
@@ -314,6 +315,7 @@ def _operand(
     """Return A or B as the kernel reads it: in place, or as a padded copy if that is worth it.
 
     With `mapped` only kernels that read it by tensor maps do: they need wide alignment, and groups that begin at a row.
+    Where they multiply by `wgmma`, they are so much faster that a copy is worth as much work as a padded one.
     """
     dtype = "tf32" if form.dtype == "f32" and where.tf32 else form.dtype
     reuse = product.n if name == "a" else product.m // (product.count or 1) if product.groups.of == "m" else product.m
@@ -322,11 +324,11 @@ def _operand(
         return _copy(name, form, dtype, "it is contiguous in neither mode")
     narrow = placed.matrix.align_bytes < VECTOR_BYTES and reuse >= WORTH_A_COPY
     anywhere = product.groups.packs(_MODES[name]) and placed.matrix.major == product.groups.of
+    if mapped and element_type(dtype).bytes == 1 and placed.matrix.major != "k":
+        return _copy(name, form, dtype, "its elements of 8 bits are multiplied along K")
+    if anywhere and (mapped or (reuse >= WORTH_A_COPY and target(where.target).has(Instruction.WGMMA))):
+        return _copy(name, form, dtype, "groups begin anywhere in its rows: a copy along K begins them at one")
     if mapped:
-        if element_type(dtype).bytes == 1 and placed.matrix.major != "k":
-            return _copy(name, form, dtype, "its elements of 8 bits are multiplied along K")
-        if anywhere:
-            return _copy(name, form, dtype, "groups begin anywhere in its rows: a copy along K begins them at one")
         narrow = placed.matrix.align_bytes < VECTOR_BYTES
     if not narrow or anywhere:  # groups begin anywhere in a copy as well
         return placed

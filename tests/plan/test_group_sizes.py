@@ -20,6 +20,7 @@ from cutegen.hardware import target
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.search.group_sizes import busiest_k_tiles
 from cutegen.plan.search.tile_model import Estimate
+from cutegen.plan.search.warpgroups import settled_for
 from cutegen.plan.values.predicted_time import sizes_line
 from cutegen.spec import Grouped, Operand, Tile, load_spec
 from cutegen.tune.space import favorite_of
@@ -163,6 +164,18 @@ def test_the_tile_is_one_that_uneven_groups_fill() -> None:
     assert of_widest[Distribution.UNIFORM] < of_chosen[Distribution.UNIFORM]
     why = next(each.why for each in chosen.decisions if each.key == "tile.cta")
     assert "on average over sizes of groups" in why
+
+
+@pytest.mark.parametrize("rows", [(32768, 1536, 2048, 128), (16384, 5760, 2880, 128), (256, 4096, 7168, 8)], ids=str)
+def test_no_distribution_takes_much_longer_than_by_its_fastest_kernel(rows: tuple[int, int, int, int]) -> None:
+    """The mean over distributions is compared, and the choice costs none of them a fifth of its time."""
+    m, n, k, groups = rows
+    each = ProblemShape(m // groups, n, k, batch=groups)
+    found = [one.of_sizes for one in settled_for(load_spec("sm90_bf16_grouped"), target("sm_90"), each) if one.fits]
+    times = np.array([[us for _, us in of_sizes.named] for of_sizes in found if of_sizes is not None])
+    assert len(times) == len(found) > 20
+    assert times.mean(axis=1).argmin() == 0
+    assert (times[0] < 1.2 * times.min(axis=0)).all()
 
 
 def test_device_memory_moves_as_much_for_uneven_groups() -> None:

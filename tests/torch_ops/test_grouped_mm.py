@@ -19,6 +19,7 @@ import cutegen  # noqa: E402
 import cutegen.grouped_mm  # noqa: E402
 from cutegen.build import Cache  # noqa: E402
 from cutegen.contract.distributions import Distribution  # noqa: E402
+from cutegen.dispatch.model import planned  # noqa: E402
 from cutegen.dispatch.request import Request  # noqa: E402
 from cutegen.errors import OperandError, RequestError  # noqa: E402
 from cutegen.torch_ops import grouped  # noqa: E402
@@ -307,6 +308,43 @@ def test_explain_says_in_which_operands_groups_begin_anywhere() -> None:
     said = cutegen.explain(meta(4096, 1024), meta(4, 1024, 1024), offs=ends, arch="sm_90")
     assert "groups begin anywhere" not in said
     assert "family sm90" in said.partition("kernel ")[2]
+
+
+def test_much_work_is_worth_a_copy_along_k() -> None:
+    """Where `wgmma` multiplies the copy; elsewhere, and with fewer columns, groups begin anywhere in place."""
+    ends = torch.empty(4, dtype=torch.int32, device="meta")
+
+    def copies(target: str, n: int) -> dict[str, str]:
+        rows, weights = (torch.empty(shape, dtype=torch.float16, device="meta") for shape in ((64, 512), (4, 64, n)))
+        return {**grouped.resolved_groups(grouped.GroupedCall(rows.mT, weights, ends), target).copies}
+
+    assert copies("sm_90", 1024) == {"a": "groups begin anywhere in its rows: a copy along K begins them at one"}
+    assert copies("sm_90", 512) == copies("sm_80", 1024) == copies("sm_120", 1024) == {}
+
+
+@pytest.mark.parametrize("stored", ["(G, N, K)", "(G, K, N)"])
+@pytest.mark.parametrize("activation", [None, "silu"])
+def test_experts_and_their_gradients_are_served_by_wgmma_in_place(
+    stored: str, activation: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of sums as well as of sums before an activation: nothing is copied, and all kernels are of family sm90."""
+    (groups, rows, k, n), served = (4, 2048, 1024, 1536), []
+
+    def empty(asked: grouped.GroupedCall) -> tuple[Tensor, Tensor | None]:
+        resolved = grouped.resolved_groups(asked, "sm_90")
+        served.append((planned(resolved.request).family, resolved.copies, resolved.out_copied))
+        product, dtype = asked.product
+        made = torch.zeros(product.result, dtype=dtype)
+        return made, made.clone() if asked.aux else None
+
+    monkeypatch.setattr(grouped, "compute", empty)
+    x = torch.zeros(rows, k, dtype=torch.bfloat16, requires_grad=True)
+    of_weight = (groups, n, k) if stored == "(G, N, K)" else (groups, k, n)
+    w = torch.zeros(of_weight, dtype=torch.bfloat16, requires_grad=True)
+    ends = torch.tensor([500, 500, 1100, 2000], dtype=torch.int32)
+    y = cutegen.grouped_mm(x, w.mT if stored == "(G, N, K)" else w, offs=ends, activation=activation)
+    y.backward(torch.zeros_like(y))
+    assert served == [("sm90", {}, "")] * 3  # the result, and the gradients of x and of w
 
 
 def test_explain_knows_calls_of_groups() -> None:
