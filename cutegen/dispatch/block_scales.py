@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
-from typing import Any
+from typing import Any, TypedDict
 
 from cutegen.contract.pairs import Pairs
 from cutegen.dispatch.placement import VECTOR_BYTES, Copy, Placement, alignment, as_matrices, major_of
@@ -299,12 +299,33 @@ def takes_any_stride(target_name: str) -> bool:
     return target(target_name).has(Instruction.WGMMA)
 
 
+def read_by_lanes(factors: Matrix) -> bool:
+    """Return whether lanes of a warp copy factors to shared memory, since no tensor map describes them."""
+    return factors.dtype == "f32" and factors.align_bytes < VECTOR_BYTES
+
+
+class HowRead(TypedDict):
+    """How a call's kernels read factors: of `any_stride`, and `copies` of those that they do not."""
+
+    any_stride: bool
+    copies: bool
+
+
 def place_factors(
-    name: str, form: Form, address: int, block: Block, problem: Multiplied, *, fold: bool, any_stride: bool
+    name: str,
+    form: Form,
+    address: int,
+    block: Block,
+    problem: Multiplied,
+    *,
+    fold: bool,
+    any_stride: bool,
+    copies: bool = False,
 ) -> Placement:
     """Return factors as a kernel reads them: in place if either mode is contiguous, else as a copy.
 
-    A kernel is for those of which a tensor map exists, by 16 bytes, or of `any_stride`, by elements.
+    A kernel is for those of which a tensor map exists, by 16 bytes, or of `any_stride`, by elements, unless the call
+    `copies` them for the kernels of an open pack.
     """
     rows, size = "m" if name == "scale_a" else "n", element_type(form.dtype).bytes
     placed = as_matrices(form, problem.batch, fold=fold)
@@ -313,14 +334,15 @@ def place_factors(
         last = major_of(placed, prefer_last=(name == "scale_a") == (block[0] > 1))
         if last is not None and (len(placed.shape) == 2 or placed.strides[0] >= 0):
             align = alignment(placed, address, last=last, element_bytes=size)
-            if align >= (size if any_stride else VECTOR_BYTES):
+            if align >= (size if any_stride and not copies else VECTOR_BYTES):
                 major = "k" if last is (name == "scale_a") else rows
                 align = VECTOR_BYTES if align >= VECTOR_BYTES else size
                 return Placement(placed, Matrix(form.dtype, major, align, block))
-    return _copied(name, form, block, problem, rows, fold=fold)
+    why = "no kernel of an open pack reads its strides" if copies else "no kernel reads its strides"
+    return _copied(name, form, block, problem, rows, fold=fold, why=why)
 
 
-def _copied(name: str, form: Form, block: Block, problem: Multiplied, rows: str, *, fold: bool) -> Placement:
+def _copied(name: str, form: Form, block: Block, problem: Multiplied, rows: str, *, fold: bool, why: str) -> Placement:
     """Return a copy whose leading stride is a multiple of the vector size.
 
     As in specs, `rows` are contiguous if each has its own factor, else K.
@@ -340,7 +362,7 @@ def _copied(name: str, form: Form, block: Block, problem: Multiplied, rows: str,
     steps = tuple(outer * stride * x for x in compact_strides(whole))
     shape = (*whole, first, second)
     elems = many * outer * stride
-    copy = Copy(shape, shape, (*steps, *strides), elems, "no kernel reads its strides")
+    copy = Copy(shape, shape, (*steps, *strides), elems, why)
     seen = (many, first, second) if whole else (first, second)
     read = form._replace(shape=seen, strides=((outer * stride, *strides) if whole else strides))
     return Placement(read, Matrix(form.dtype, major, VECTOR_BYTES, block), copy)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from cutegen.contract.launch import FACTORS, OPERANDS
 from cutegen.contract.tensor_map import BOX_MULTIPLE_BYTES
-from cutegen.dispatch.placement import VECTOR_BYTES
+from cutegen.dispatch.block_scales import read_by_lanes
 from cutegen.dispatch.providers import providers
 from cutegen.dispatch.request import Matrix, Request
 from cutegen.dispatch.resolve import Resolved
@@ -48,8 +48,8 @@ def _copied_as(factors: Matrix) -> str:
     if factors.dtype in BLOCK_VALUES and factors.block is not None:
         blocks = " x ".join(map(str, factors.block))
         return f"{factors.dtype} for blocks of {blocks}, in atoms of {ATOM_ROWS} rows by {PER_WORD}: by tensor map"
-    mapped = factors.align_bytes >= VECTOR_BYTES
-    return f"{factors}: {'by tensor map' if mapped else 'by lanes of a warp, since strides allow no tensor map'}"
+    by_lanes = read_by_lanes(factors)
+    return f"{factors}: {'by lanes of a warp, since strides allow no tensor map' if by_lanes else 'by tensor map'}"
 
 
 def _begins(request: Request) -> Iterator[str]:

@@ -17,13 +17,21 @@ from cutegen.contract.groups import GROUP, Groups
 from cutegen.contract.launch import ENDS, OPERANDS, RESULT_FACTORS
 from cutegen.contract.problem import ProblemShape
 from cutegen.contract.quantized import FactorsOfC
-from cutegen.dispatch.block_scales import SCALES, Block, block_of, check_factors, place_factors, takes_any_stride
+from cutegen.dispatch.block_scales import (
+    SCALES,
+    Block,
+    HowRead,
+    block_of,
+    check_factors,
+    place_factors,
+    takes_any_stride,
+)
 from cutegen.dispatch.formula import Formula
 from cutegen.dispatch.gated import LEAST_OF_PAIRS, Gated, gated_of
 from cutegen.dispatch.placement import VECTOR_BYTES, WORTH_A_COPY, Copy, Placement, alignment, major_of, takes_apart
 from cutegen.dispatch.quantized import Strided, new_factors, place_factors_of_result
 from cutegen.dispatch.request import Matrix, Request
-from cutegen.dispatch.resolve import CallTarget, Given, Resolved, check_given, replace_form
+from cutegen.dispatch.resolve import CallTarget, Given, Resolved, as_packed, check_given, replace_form
 from cutegen.dispatch.shapes import Multiplied, Shape
 from cutegen.dispatch.types import check_operands, result_type
 from cutegen.errors import OperandError, RequestError
@@ -236,6 +244,10 @@ def _check_bias(bias: Form | None, product: GroupedProduct) -> None:
 
 def resolve_groups(given: Given, terms: GroupedTerms, where: CallTarget, out_dtype: str | None = None) -> Resolved:
     """Check a call with groups and place its tensors. Raises OperandError if they do not fit, RequestError."""
+    return as_packed(lambda where: _resolved(given, terms, where, out_dtype), where)
+
+
+def _resolved(given: Given, terms: GroupedTerms, where: CallTarget, out_dtype: str | None) -> Resolved:
     forms, gated = {name: form for name, (form, _) in given.items()}, gated_of(terms.activation)
     product, element = result_of(forms, out_dtype, gated)
     if terms.quantized is not None:
@@ -259,10 +271,8 @@ def resolve_groups(given: Given, terms: GroupedTerms, where: CallTarget, out_dty
         if name in blocks:
             batch = () if len(forms[name].shape) == 2 else (product.count,)
             problem = replace(product.multiplied, batch=batch)
-            any_stride = takes_any_stride(where.target)
-            placements[name] = place_factors(
-                name, *given[name], blocks[name], problem, fold=False, any_stride=any_stride
-            )
+            how_read: HowRead = {"any_stride": takes_any_stride(where.target), "copies": where.copies_factors}
+            placements[name] = place_factors(name, *given[name], blocks[name], problem, fold=False, **how_read)
         else:
             placements[name] = _vector("m" if name == "scale_a" else "n", *given[name], may_repeat=True)
     if terms.quantized is not None:

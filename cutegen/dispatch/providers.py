@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from cutegen.build.record import record
-from cutegen.dispatch.provider import MODEL, RANKS, TUNED, Answer, Provider, Served
+from cutegen.dispatch.provider import MODEL, PACK, RANKS, TUNED, Answer, Provider, Served
 from cutegen.dispatch.request import TRIED, Request
 from cutegen.errors import RequestError
 
@@ -56,6 +56,15 @@ class Providers:
         if request.family != TRIED and request not in self._mistrusted:
             return False
         return all(answer.open is None for _, answer in self.answers(request))
+
+    @property
+    def has_packs(self) -> bool:
+        """True if a pack is open."""
+        return bool(self._ranked[PACK])
+
+    def in_pack(self, request: Request) -> bool:
+        """Return whether an open pack has a kernel for `request`."""
+        return any(pack.answer(request).open is not None for pack in self._ranked[PACK])
 
     def answers(self, request: Request, *, compiling: bool = True) -> Iterator[tuple[Provider, Answer]]:
         """Return the providers' answers in order, until one has a kernel that may be opened."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from typing import NoReturn, TypedDict
@@ -13,6 +13,7 @@ from cutegen.dispatch.block_scales import (
     SCALES,
     SECOND,
     Block,
+    HowRead,
     blocks_in_call,
     check_factors,
     check_target,
@@ -22,6 +23,7 @@ from cutegen.dispatch.block_scales import (
     place_atoms,
     place_factors,
     place_second,
+    read_by_lanes,
     takes_any_stride,
 )
 from cutegen.dispatch.formula import Formula
@@ -39,6 +41,7 @@ from cutegen.dispatch.placement import (
     place_scale,
     takes_apart,
 )
+from cutegen.dispatch.providers import providers
 from cutegen.dispatch.quantized import Strided, new_factors, place_factors_of_result
 from cutegen.dispatch.request import Matrix, Request
 from cutegen.dispatch.shapes import Multiplied, Shape, multiplied
@@ -55,7 +58,7 @@ Given = Mapping[str, tuple[Form, int]]
 class CallTarget:
     """Place where a call computes: a target, the name of its GPU if it is one, and how f32 may be multiplied.
 
-    `family` is as in `Request`.
+    `family` is as in `Request`. A call that `copies_factors` has those of blocks copied if no tensor map reads them.
     """
 
     target: str
@@ -63,6 +66,7 @@ class CallTarget:
     tf32: bool = False
     batch_invariant: bool = False
     family: str | None = None
+    copies_factors: bool = False
 
 
 class _How(TypedDict):
@@ -105,6 +109,23 @@ class Resolved:
 
 def resolve(given: Given, formula: Formula, where: CallTarget, out_dtype: str | None = None) -> Resolved:
     """Check a call and place its tensors. Raises OperandError if they do not fit together, RequestError."""
+    return as_packed(lambda where: _resolved(given, formula, where, out_dtype), where)
+
+
+def as_packed(resolved: Callable[[CallTarget], Resolved], where: CallTarget) -> Resolved:
+    """Return a resolved call; with its factors copied if open packs have a kernel for the copy alone."""
+    as_given = resolved(where)
+    if not providers.has_packs or not any(map(read_by_lanes, _factors(as_given.request))):
+        return as_given
+    copied = resolved(replace(where, copies_factors=True))
+    return copied if providers.in_pack(copied.request) and not providers.in_pack(as_given.request) else as_given
+
+
+def _factors(request: Request) -> Iterator[Matrix]:
+    return (x for x in (request.scale_a, request.scale_b) if x is not None)
+
+
+def _resolved(given: Given, formula: Formula, where: CallTarget, out_dtype: str | None) -> Resolved:
     (a, at_a), (b, at_b) = given["a"], given["b"]
     out, at_out = given.get("out") or (None, 0)
     forms = {name: form for name, (form, _) in given.items()}
@@ -150,12 +171,11 @@ def resolve(given: Given, formula: Formula, where: CallTarget, out_dtype: str | 
         placements["bias"] = _bias(*given["bias"])
     for name in ("scale_a", "scale_b"):
         any_stride, folded = takes_any_stride(where.target), fold and name == "scale_a"
+        how_read: HowRead = {"any_stride": any_stride, "copies": where.copies_factors}
         if name in blocks and atoms:
             placements[name] = place_atoms(name, *given[name], forms[SCALES[name]], problem, fold=folded)
         elif name in blocks:
-            placements[name] = place_factors(
-                name, *given[name], blocks[name], problem, fold=folded, any_stride=any_stride
-            )
+            placements[name] = place_factors(name, *given[name], blocks[name], problem, fold=folded, **how_read)
         elif name in given:
             placements[name] = place_scale(name, *given[name], problem, fold=fold)
         if (second := SECOND[name]) in given:

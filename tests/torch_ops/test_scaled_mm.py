@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,8 @@ from torch.nn import functional  # noqa: E402
 import cutegen  # noqa: E402
 from cutegen.build import Cache  # noqa: E402
 from cutegen.dispatch.model import spec_of  # noqa: E402
+from cutegen.dispatch.provider import PACK, Answer  # noqa: E402
+from cutegen.dispatch.providers import providers  # noqa: E402
 from cutegen.dispatch.request import Matrix, Request  # noqa: E402
 from cutegen.errors import OperandError, RequestError  # noqa: E402
 from cutegen.matmul import Arguments  # noqa: E402
@@ -197,6 +200,56 @@ def test_factors_of_which_no_mode_is_contiguous_are_copied() -> None:
     assert call.resolved(call.tensors(), "h100").copies == {"scale_a": "no kernel reads its strides"}
 
 
+class BoxesAlone:
+    """An open pack whose kernels read factors by tensor maps, and whose kernel nobody opens."""
+
+    name = "the pack of boxes"
+
+    def answer(self, request: Request) -> Answer:
+        boxes = all(x is None or x.align_bytes == 16 for x in (request.scale_a, request.scale_b))
+        return Answer("for boxes", lambda: pytest.fail("opened")) if boxes else Answer("none reads such factors")
+
+
+@pytest.fixture
+def boxes_alone() -> Iterator[None]:
+    providers.register(PACK, pack := BoxesAlone())
+    yield
+    providers.withdraw(pack)
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.usefixtures("boxes_alone")
+def test_factors_are_copied_for_a_pack_without_a_kernel_of_their_strides(grouped: bool) -> None:
+    """Nothing is compiled then. Without such a pack, or with one that has the kernel, they are read in place."""
+    x, w = torch.empty(64, 512, dtype=E4M3, device="meta"), torch.empty(2, 256, 512, dtype=E4M3, device="meta")
+    of_x, of_w = torch.empty_strided((64, 4), (5, 1), device="meta"), torch.empty(2, 2, 4, device="meta")
+    scales: dict[str, Any] = {"scale_a": of_x, "scale_b": of_w.mT if grouped else of_w[0].T}
+    terms: dict[str, Any] = {"offs": torch.empty(2, dtype=torch.int32, device="meta")} if grouped else {}
+    b = w.mT if grouped else w[0].T
+    said = cutegen.explain(x, b, arch="h100", **scales, **terms)
+    assert said.count("no kernel of an open pack reads its strides") == 1
+    assert re.search(r"scale_a +f32 for blocks of 1 x 128 m-major, 16-byte aligned: by tensor map", said)
+    assert "the pack of boxes: for boxes" in said
+    aligned = {**scales, "scale_a": torch.empty(64, 4, device="meta")}
+    assert "copied" not in cutegen.explain(x, b, arch="h100", **aligned, **terms)
+    providers.register(PACK, lanes := AnyStride())
+    try:
+        in_place = cutegen.explain(x, b, arch="h100", **scales, **terms)
+    finally:
+        providers.withdraw(lanes)
+    assert "copied" not in in_place
+    assert "by lanes of a warp" in in_place
+
+
+class AnyStride(BoxesAlone):
+    """An open pack with kernels for all requests."""
+
+    name = "the pack of lanes"
+
+    def answer(self, request: Request) -> Answer:
+        return Answer("for lanes", lambda: pytest.fail("opened"))
+
+
 @pytest.mark.parametrize("recipe", [OF_ROWS, OF_BLOCKS])
 def test_kernels_of_a_blackwell_read_copies_of_factors_without_a_tensor_map(recipe: str) -> None:
     """A copy has the mode of the rows contiguous if each row has its factor, else K, as specs have them."""
@@ -224,6 +277,8 @@ def test_calls_take_kernels_of_these_blocks_from_a_pack(
         request = of_request(x, w, scale_a=of_x, scale_b=of_w.T)
         assert pack.answer(request).open is not None
         assert pack.answer(replace(request, scale_a=None, scale_b=None)).open is None
+        odd = functional.pad(of_x, (0, 1))[:, :-1]  # rows of three factors: copied, as the kernel reads them
+        assert torch.equal(cutegen.scaled_mm(x, w.T, odd, OF_ROWS, of_w.T, OF_BLOCKS), found)
         assert pack.answer(replace(request, scale_b=Matrix("f32", "n", 16, (1, BLOCK)))).open is None
     wide, weights = dequantized(x, of_x), dequantized(w, of_w)
     assert close(found, wide @ weights.T, wide, weights)
