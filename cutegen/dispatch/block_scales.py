@@ -305,7 +305,7 @@ def read_by_lanes(factors: Matrix) -> bool:
 
 
 class HowRead(TypedDict):
-    """How a call's kernels read factors: of `any_stride`, and `copies` of those that they do not."""
+    """The factors that a call's kernels read: of `any_stride`, and `copies` of those that they do not."""
 
     any_stride: bool
     copies: bool

@@ -196,7 +196,7 @@ def _multiply_parts(plan: GemmPlan) -> tuple[str, ...]:
         if in_waves:
             waves = "mainloops/scaling_waves.py.j2", "functions/factors.py.j2#add_scaled_wave"
             return (*multiply, *scaling_parts(plan), *waves)
-        way = "each" if promotion is None or promotion.k == plan.cta_tile[2] else "some"
+        way = "two_sets" if two_sets else "each" if promotion and promotion.k == plan.cta_tile[2] else "some"
         return (*multiply, *scaling_parts(plan), "mainloops/scaled_sums.py.j2", f"mainloops/scaling_{way}.py.j2")
     if promotion is not None:
         way = "each" if promotion.k == plan.cta_tile[2] else "some"

@@ -80,9 +80,31 @@ def test_rows_whose_sums_do_not_fit_at_once_follow_one_another() -> None:
     assert chosen.chosen == "one set, in 2 waves"
     assert "each 64 rows are scaled before the next are multiplied" in chosen.why
     at_once = planned(tile=Tile((256, 64, 128)))
-    assert at_once.mma.accumulator.promotion == Promotion(128)
+    assert at_once.mma.accumulator.promotion is not None
+    assert at_once.mma.accumulator.promotion.waves == (1, 1)
     with pytest.raises(SpecError, match=r"tile.cta: found 256x128x64 .*: 256 registers per thread for sums"):
         planned(tile=Tile((256, 128, 64)))
+
+
+@pytest.mark.parametrize(
+    ("tile", "more", "sets"),
+    [
+        ((128, 128, 128), {}, 2),
+        ((128, 128, 128), {"b": ROWS}, 1),  # a thread has 32 factors of its columns in each k-tile
+        ((192, 128, 128), {}, 1),  # three warpgroups have fewer registers each
+        ((128, 192, 128), {}, 1),
+        ((128, 64, 128), {}, 1),
+        ((128, 128, 64), {}, 1),  # sums of two k-tiles are scaled at once
+        ((64, 128, 128), {"schedule": Schedule(consumers="pingpong")}, 2),
+    ],
+)
+def test_scaled_sums_alternate_between_two_sets_with_the_factors_of_two_k_tiles(
+    tile: Any, more: dict[str, Any], sets: int
+) -> None:
+    found = planned(tile=Tile(tile), **more)
+    assert found.mma.accumulator.promotion is not None
+    assert found.mma.accumulator.promotion.sets == sets
+    assert found.mma.role.threads // 128 == found.mma.role.groups
 
 
 def test_other_families_have_no_factors_of_blocks() -> None:

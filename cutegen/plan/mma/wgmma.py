@@ -297,27 +297,49 @@ def _sums_of_share(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents) -> in
     return sum_registers(cta_tile[:2], accumulator(spec), WARPGROUP * warpgroups[0] * warpgroups[1])
 
 
+LEAST_SCALED_TWICE = 64
+"""Least sums of a thread for which scaled ones alternate between two sets: kernels of fewer stream an operand."""
+
+
 def holds_factors(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents, target: Target) -> bool:
     """Return whether a thread has registers for the factors of a k-tile beside its sums; True if there are none.
 
     The lanes of a row share its factors: a thread reads those of 2 rows of each wgmma, or of a quarter of its columns.
     """
-    of_a, of_b = (spec.problem.factors(name) for name in OPERANDS)
-    if of_a is None or of_b is None:
+    if spec.problem.scale_a is None:
         return True
-    rows, columns = cta_tile[0] // (WGMMA_ROWS * warpgroups[0]), cta_tile[1] // warpgroups[1]
-    of_rows = 2 * rows if of_a.block[0] == 1 else rows
-    of_columns = columns // 4 if of_b.block[0] == 1 else columns // gcd(columns, of_b.block[0])
-    needed = sums_of(spec, warpgroups, cta_tile, target) + of_rows + of_columns + REGISTERS_BESIDE_FACTORS
+    factors = sum(_factors_held(spec, warpgroups, cta_tile))
+    needed = sums_of(spec, warpgroups, cta_tile, target) + factors + REGISTERS_BESIDE_FACTORS
     return needed <= most_registers(target, WARPGROUP * _groups(spec, warpgroups))
 
 
+def _factors_held(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents) -> tuple[int, int]:
+    """Return the registers of a thread for the factors of a k-tile, of rows and of columns."""
+    of_a, of_b = (spec.problem.factors(name) for name in OPERANDS)
+    if of_a is None or of_b is None:
+        return 0, 0
+    rows, columns = cta_tile[0] // (WGMMA_ROWS * warpgroups[0]), cta_tile[1] // warpgroups[1]
+    of_rows = 2 * rows if of_a.block[0] == 1 else rows
+    return of_rows, columns // 4 if of_b.block[0] == 1 else columns // gcd(columns, of_b.block[0])
+
+
 def promoted_sets(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents, target: Target, promote_k: int) -> int:
-    """Return the sets of registers for the tensor core's sums: two if each k-tile is promoted and both fit."""
-    if promote_k != cta_tile[2] or spec.problem.scale_a is not None:
-        return 1
+    """Return the sets of registers for the tensor core's sums: two if each k-tile is promoted and both fit.
+
+    Scaled sums need the factors of two k-tiles beside them.
+    """
     one = _sums_of_share(spec, warpgroups, cta_tile)
-    return 2 if 3 * one <= _most_sums(spec, warpgroups, target) else 1
+    scaled, factors = spec.problem.scale_a is not None, sum(_factors_held(spec, warpgroups, cta_tile))
+    if promote_k != cta_tile[2] or (scaled and (one < LEAST_SCALED_TWICE or _takes_one_set(spec))):
+        return 1
+    fit = 3 * one + 2 * factors <= _most_sums(spec, warpgroups, target)
+    return 2 if fit and prod(waves(spec, warpgroups, cta_tile, target)) == 1 else 1
+
+
+def _takes_one_set(spec: GemmSpec) -> bool:
+    """Return whether warpgroups take turns, or the last k-tile of a part of K is cleared from its end on."""
+    of_k = spec.problem.groups is not None and spec.problem.groups.of == "k"
+    return of_k or spec.schedule.k_tiles == IN_TURN
 
 
 def sum_registers(extents_mn: tuple[int, int], element: DType, threads: int) -> int:
@@ -467,8 +489,8 @@ def choose_promoted_sums(
             "no warpgroup multiplies while it promotes" if alone else "another warpgroup multiplies while one promotes"
         )
         lacking = (
-            "each would be scaled by the factors of its own k-tile, which are held until then"
-            if scaled
+            "no registers for a second set, and for the factors of two k-tiles"
+            if scaled and promote_k == k
             else f"the sums of {promote_k // k} k-tiles accumulate in one set"
             if promote_k > k
             else "no registers for a second set"

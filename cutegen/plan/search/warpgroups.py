@@ -309,9 +309,10 @@ def _of_bytes(spec: GemmSpec, target: Target, problem: ProblemShape, row: Kernel
     """Return the correction for 8-bit elements relative to f16."""
     if promotes(spec):
         asked = replace(spec, schedule=replace(spec.schedule, consumers=row.consumers))
-        sets = promoted_sets(asked, (*row.warpgroups, 1), row.cta, target, row.cta[2])
+        scaled = spec.problem.scale_a is not None  # corrections of factors were measured with one set
+        sets = 1 if scaled else promoted_sets(asked, (*row.warpgroups, 1), row.cta, target, row.cta[2])
         promoted = PROMOTED_CORRECTIONS.get((row.consumers, prod(row.warpgroups), sets), UNMEASURED)
-        return promoted * (1.0 if spec.problem.scale_a is None else _of_factors(spec, problem, row))
+        return promoted * (_of_factors(spec, problem, row) if scaled else 1.0)
     a, c = (dtype(each.dtype) for each in (spec.problem.a, spec.problem.c))
     return WIDE_EXCHANGED if (a.bytes, c.bytes) == (1, 4) and row.swap and row.consumers == PINGPONG else 1.0
 
