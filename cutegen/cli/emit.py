@@ -13,10 +13,13 @@ from typing import Annotated, Any
 import typer
 
 from cutegen.build import disassemble
+from cutegen.build.pack_file import SUFFIX as PACK_SUFFIX
+from cutegen.build.pack_file import read_pack
 from cutegen.cli import options
 from cutegen.cli.output import JSON_SUFFIX, Answer, suffix_of, write_file
 from cutegen.cli.subject import Subject, named_subject, says_all
 from cutegen.errors import OutsideError, RequestError
+from cutegen.pack.header import pack_header
 from cutegen.render.cpp import cpp_header
 
 
@@ -72,20 +75,32 @@ def emit(
     ] = None,
     json: options.JsonOption = False,
 ) -> None:
-    """Shows the generated CuTe DSL kernel, a standalone Python file, or its PTX, SASS or cubin."""
+    """Shows the generated CuTe DSL kernel, a standalone Python file, or its PTX, SASS or cubin.
+
+    Of a pack, FILE.cutepack, it writes the header with all kernels: --what cpp.
+    """
     as_json = json or (suffix_of(out, (*SUFFIXES, JSON_SUFFIX)) == JSON_SUFFIX)
     stages = _stages(what, out)
     if not as_json:
         _check_destination(stages, out)
-    if says_all(spec):
-        options.refuse_options(context, ("problem", "batch"), "together with a finished kernel")
-    subject = named_subject(spec, arch, options.named_problem(problem, batch, groups))
-    contents = _contents(subject, stages)
+    if spec.lower().endswith(PACK_SUFFIX):
+        options.refuse_options(
+            context, ("problem", "batch", "groups", "arch"), "together with a pack, which has its own"
+        )
+        contents: Mapping[Stage, bytes] = {Stage.CPP: _header_of_pack(spec, stages)}
+        whole: Mapping[str, Any] = {"pack": spec}
+    else:
+        if says_all(spec):
+            options.refuse_options(context, ("problem", "batch"), "together with a finished kernel")
+        subject = named_subject(spec, arch, options.named_problem(problem, batch, groups))
+        contents = _contents(subject, stages)
+        plan = subject.plan
+        whole = {"spec": subject.name, "target": plan.target.name, "entry": plan.launch.entry}
     if not as_json or (out is not None and out.suffix.lower() != JSON_SUFFIX):
         _write(contents, out)
     if as_json:
         in_file = out if out is not None and out.suffix.lower() == JSON_SUFFIX else None
-        Answer(json=True, out=in_file).give(lambda: _table(subject, contents), list)
+        Answer(json=True, out=in_file).give(lambda: {**whole, **_in_json(contents)}, list)
 
 
 def _stages(what: str | None, out: Path | None) -> tuple[Stage, ...]:
@@ -128,6 +143,14 @@ def _header(subject: Subject) -> str:
     return cpp_header(launch, artifact.cubin, artifact.manifest.inputs.gpu_arch)
 
 
+def _header_of_pack(path: str, stages: tuple[Stage, ...]) -> bytes:
+    """Return the header of a pack's kernels. Raises RequestError for another stage, and as `pack_header` does."""
+    if stages != (Stage.CPP,):
+        found = ", ".join(stages)
+        raise RequestError(f"--what: found {found} for {path}; expected cpp, a header with all kernels of the pack")
+    return pack_header(read_pack(path)).encode()
+
+
 def _write(contents: Mapping[Stage, bytes], out: Path | None) -> None:
     """Write to stdout, to a file, or each stage into a folder. Raises OutsideError."""
     if out is None:
@@ -148,11 +171,9 @@ def _write(contents: Mapping[Stage, bytes], out: Path | None) -> None:
             write_file("--out", out / FILES[stage], content)
 
 
-def _table(subject: Subject, contents: Mapping[Stage, bytes]) -> dict[str, Any]:
+def _in_json(contents: Mapping[Stage, bytes]) -> dict[str, str]:
     """Return the stages for JSON; a cubin in base64."""
-    stages = {
+    return {
         str(stage): b64encode(content).decode() if stage is Stage.CUBIN else content.decode()
         for stage, content in contents.items()
     }
-    plan = subject.plan
-    return {"spec": subject.name, "target": plan.target.name, "entry": plan.launch.entry, **stages}

@@ -1,10 +1,13 @@
-"""A header that launches one kernel from C++: the cubin, and a function of typed operands, without dependencies."""
+"""A header that launches kernels from C++: their cubins, and functions of typed operands, without dependencies.
+
+Kernels of one name are behind one function, which chooses by the GPU and the problem, as `Pack.kernel` does.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from cutegen.contract.groups import Groups
 from cutegen.contract.launch import (
@@ -22,12 +25,12 @@ from cutegen.contract.launch import (
     leading_stride,
 )
 from cutegen.contract.pairs import PAIR, Pairs
-from cutegen.contract.problem import MAX_BATCH, MAX_EXTENT
+from cutegen.contract.problem import MAX_BATCH, MAX_EXTENT, ProblemShape
 from cutegen.contract.tensor_map import MapMode
+from cutegen.errors import RequestError
 from cutegen.hardware import dtype
 from cutegen.render.environment import environment
 
-_TEMPLATE = "host/launch.hpp.j2"
 _BYTES_PER_LINE = 24
 _DATA_TYPES = {"f16": 6, "f32": 7, "bf16": 9}
 """CUtensorMapDataType of floats; other types are copied as unsigned integers of their size."""
@@ -36,26 +39,142 @@ _SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
 """CUtensorMapSwizzle by its bytes."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CppKernel:
+    """A compiled kernel, and the problems that it was made for; None is every problem."""
+
+    contract: LaunchContract
+    cubin: bytes
+    gpu_arch: str
+    problems: tuple[ProblemShape | None, ...] = (None,)
+
+    @property
+    def leaves_sums(self) -> bool:
+        """True if it takes memory for the sums of slices."""
+        return self.contract.split is not None and self.contract.split.leaves_sums
+
+
 def cpp_header(contract: LaunchContract, cubin: bytes, gpu_arch: str) -> str:
     """Return a header for a kernel compiled for `gpu_arch` (`sm_90a`), with a namespace called after its entry."""
+    return cpp_header_of({contract.entry: [CppKernel(contract=contract, cubin=cubin, gpu_arch=gpu_arch)]})
+
+
+def cpp_header_of(named: Mapping[str, Sequence[CppKernel]]) -> str:
+    """Return a header with a namespace for each name, whose `launch` chooses among its kernels.
+
+    Raises RequestError for kernels of one name with other operands, and for names that are one in C++.
+    """
+    spaces: dict[str, str] = {}
+    for name in named:
+        if (other := spaces.setdefault(_namespace(name), name)) != name:
+            raise RequestError(f"{name}: found the C++ namespace {_namespace(name)} of {other}; expected another name")
+    made = [_launches(space, named[name]) for space, name in spaces.items()]
+    return environment().get_template("host/header.hpp.j2").render(namespaces=made)
+
+
+def _namespace(name: str) -> str:
+    space = re.sub(r"\W", "_", name, flags=re.ASCII)
+    return f"_{space}" if space[0].isdigit() else space
+
+
+def _launches(space: str, kernels: Sequence[CppKernel]) -> str:
+    """Return the namespace of kernels with the same operands. Raises RequestError if they have others."""
+    first, leaves = kernels[0].contract, any(each.leaves_sums for each in kernels)
+    for each in kernels:
+        if _operands(each.contract) != _operands(first):
+            raise RequestError(
+                f"{space}: found kernels `{first.entry}` and `{each.contract.entry}` with other operands, "
+                f"{'; '.join(_described([each]))} and {'; '.join(_described([kernels[0]]))}; expected another name for "
+                "each: one function launches those of a name"
+            )
+    choices = [_choice(kernels)] if len(kernels) > 1 else []
+    return (
+        environment()
+        .get_template("host/launch.hpp.j2")
+        .render(
+            summary=_summary(first),
+            by=_by(kernels),
+            namespace=space,
+            described="\n".join(f"//   {line}" for line in _described(kernels)),
+            problem=_problem(first.groups),
+            products=_products(first.groups),
+            columns_of_pairs=() if first.pairs is None else (first.columns_multiple,),
+            max_extent=MAX_EXTENT,
+            max_products=MAX_BATCH if first.groups is None else MAX_EXTENT,
+            kernels=[_kernel(i, each) for i, each in enumerate(kernels)],
+            choices=choices,
+            arguments=", ".join(_arguments(first, leaves)),
+            workspace_bytes="\n".join(_by_choice(["return {}::workspace_bytes(problem);"] * len(kernels))),
+            launch="\n".join(_by_choice([f"return {{}}::launch({_passed(each)});" for each in kernels])),
+        )
+    )
+
+
+def _operands(contract: LaunchContract) -> tuple[object, ...]:
+    """Return what a caller passes: of the tensors all but their alignment."""
+    tensors = tuple(replace(each, align_bytes=1) for each in contract.tensors)
+    return tensors, contract.scalars, contract.groups, contract.pairs, contract.epilogue
+
+
+def _by(kernels: Sequence[CppKernel]) -> str:
+    """Return which kernels compute."""
+    if len(kernels) == 1:
+        return f"The kernel is `{kernels[0].contract.entry}`, for every problem on {kernels[0].gpu_arch}."
+    archs = ", ".join(dict.fromkeys(each.gpu_arch for each in kernels))
+    return f"One of {len(kernels)} kernels for {archs} computes, chosen by GPU and problem: `detail::chosen`."
+
+
+def _by_choice(statements: Sequence[str]) -> Iterator[str]:
+    """Write the statement of the kernel that is chosen, which has a hole for its namespace."""
+    *others, last = (each.format(f"detail::kernel_{i}") for i, each in enumerate(statements))
+    if others:
+        yield "  switch (detail::chosen(problem)) {"
+        for i, each in enumerate(others):
+            yield f"    case {i}:"
+            yield f"      {each}"
+        yield f"    default:\n      {last}\n  }}"
+    else:
+        yield f"  {last}"
+
+
+def _choice(kernels: Sequence[CppKernel]) -> str:
+    """Return the function that chooses."""
+    rows = []
+    for i, each in enumerate(kernels):
+        number, exactly = _capability(each.gpu_arch)
+        for problem in each.problems:
+            extents = "-1, -1, -1, -1"
+            if problem is not None:
+                extents = f"{problem.m}, {problem.n}, {problem.k}, {problem.products}"
+            rows.append((number, f"{{{extents}, {number // 10}, {number % 10}, {_truth(exactly)}, {i}}}"))
+    rows.sort(key=lambda row: -row[0])  # stable: in the order of the pack
+    products = _products(kernels[0].contract.groups)
+    template = environment().get_template("host/choice.hpp.j2")
+    return template.render(rows=[row for _, row in rows], products=products).rstrip()
+
+
+def _capability(gpu_arch: str) -> tuple[int, bool]:
+    """Return a compute capability as a number, and whether no later minor one runs such cubins."""
+    found = re.fullmatch(r"sm_(\d+)([af]?)", gpu_arch)
+    assert found is not None
+    return int(found[1]), found[2] == "a"
+
+
+def _kernel(index: int, kernel: CppKernel) -> str:
+    """Return the namespace of one kernel."""
+    contract, (number, exactly) = kernel.contract, _capability(kernel.gpu_arch)
     (tile_m, tile_n), (x, y) = contract.cta_tile, contract.cluster
     of_cluster = (x, y if contract.split is None else 1)
     tiles_m, tiles_n = reversed(of_cluster) if contract.swapped else of_cluster
-    leaves = contract.split is not None and contract.split.leaves_sums
-    namespace = re.sub(r"\W", "_", contract.entry)
+    leaves = kernel.leaves_sums
     return (
         environment()
-        .get_template(_TEMPLATE)
+        .get_template("host/launched_kernel.hpp.j2")
         .render(
-            summary=_summary(contract),
             entry=contract.entry,
-            namespace=namespace if not namespace[0].isdigit() else f"_{namespace}",
-            gpu_arch=gpu_arch,
-            described="\n".join(f"//   {line}" for line in _described(contract)),
-            problem=_problem(contract.groups),
-            products=_products(contract.groups),
-            columns_of_pairs=() if contract.pairs is None else (contract.columns_multiple,),
-            cubin=",\n".join(_rows(cubin)),
+            namespace=f"kernel_{index}",
+            gpu_arch=kernel.gpu_arch,
+            cubin=",\n".join(_rows(kernel.cubin)),
             cluster_x=x,
             cluster_y=y,
             block_m=tile_m * tiles_m,
@@ -69,16 +188,22 @@ def cpp_header(contract: LaunchContract, cubin: bytes, gpu_arch: str) -> str:
             programmatic=_truth(contract.programmatic),
             threads=contract.threads,
             smem_bytes=contract.dynamic_smem_bytes,
-            runs_here=_runs_here(gpu_arch),
+            runs_here=f"major == {number // 10} && minor {'==' if exactly else '>='} {number % 10}",
             along_groups=_along_groups(contract.groups),
-            max_extent=MAX_EXTENT,
-            max_products=MAX_BATCH if contract.groups is None else MAX_EXTENT,
-            arguments=", ".join(_arguments(contract, leaves)),
+            arguments=", ".join(_arguments(contract, leaves)).replace(" = nullptr", ""),
             places="\n".join(_places(contract)),
             workspace=_workspace(leaves),
             cleared="\n".join(_cleared(contract)),
             values="\n".join(_values(contract)),
         )
+        .rstrip()
+    )
+
+
+def _passed(kernel: CppKernel) -> str:
+    """Return the arguments of `launch` that a kernel takes."""
+    return ", ".join(
+        each.removesuffix(" = nullptr").split()[-1] for each in _arguments(kernel.contract, kernel.leaves_sums)
     )
 
 
@@ -91,16 +216,18 @@ def _summary(contract: LaunchContract) -> str:
     return "C[M,N] = A[M,K] B[N,K]" + (f", then {chain}" if chain else "") + ", for every problem."
 
 
-def _described(contract: LaunchContract) -> Iterator[str]:
-    """Describe each operand: its modes, type, layout and alignment."""
+def _described(kernels: Sequence[CppKernel]) -> Iterator[str]:
+    """Describe each operand: its modes, type, layout, and the alignment that is enough for every kernel."""
+    contract = kernels[0].contract
     for each in contract.tensors:
+        align_bytes = max(x.contract.tensor(each.name).align_bytes for x in kernels)
         modes = ", ".join(mode.upper() for mode in each.modes)
         block = f" in blocks of {each.block[0]} x {each.block[1]}" if each.block else ""
         block += f", {each.block_elems} words each" if each.block_elems > 1 else ""
         layout = f", {each.major.upper()} is contiguous" if len(each.modes) == 2 else ""
         many = contract.groups is not None and not contract.groups.packs(each.modes)
         of_groups = ", one for each group" if many else ""
-        yield f"{each.name} ({modes}){block}: {each.dtype}{layout}, aligned to {each.align_bytes} bytes{of_groups}"
+        yield f"{each.name} ({modes}){block}: {each.dtype}{layout}, aligned to {align_bytes} bytes{of_groups}"
     if contract.groups is not None:
         what = "ends" if contract.groups.layout == "packed" else "sizes"
         yield f"{ENDS}: the {what} of the groups of {contract.groups.of.upper()}, int32 on the device"
@@ -126,14 +253,6 @@ def _products(groups: Groups | None) -> str:
 def _rows(cubin: bytes) -> Iterator[str]:
     for at in range(0, len(cubin), _BYTES_PER_LINE):
         yield "    " + ", ".join(map(str, cubin[at : at + _BYTES_PER_LINE]))
-
-
-def _runs_here(gpu_arch: str) -> str:
-    """Return the condition on `major` and `minor` under which the cubin runs."""
-    found = re.fullmatch(r"sm_(\d+)(\d)([af]?)", gpu_arch)
-    assert found is not None
-    compare = "==" if found[3] == "a" else ">="
-    return f"major == {found[1]} && minor {compare} {found[2]}"
 
 
 def _along_groups(groups: Groups | None) -> str:

@@ -14,9 +14,10 @@ import pytest
 from cutegen.contract import LaunchContract, ProblemShape
 from cutegen.contract.groups import Groups
 from cutegen.contract.launch import OPERANDS, SCALES, CallSize, SplitContract, Strides, gemm_parameters
+from cutegen.errors import RequestError
 from cutegen.hardware import dtype
 from cutegen.plan import plan
-from cutegen.render.cpp import _DATA_TYPES, _SWIZZLES, _UNSIGNED, cpp_header
+from cutegen.render.cpp import _DATA_TYPES, _SWIZZLES, _UNSIGNED, CppKernel, cpp_header, cpp_header_of
 from cutegen.run.gpu.raw_driver import LaunchAttribute, LaunchConfig
 from cutegen.spec import load_spec
 from cutegen.spec.parts import Grouped
@@ -41,9 +42,15 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def run(driver: Path, tmp_path: Path) -> Run:
     def call(
-        contract: LaunchContract, main: str, *, arch: str = "sm_90a", capability: int = 90, fails: str = ""
+        contract: LaunchContract,
+        main: str,
+        *,
+        arch: str = "sm_90a",
+        capability: int = 90,
+        fails: str = "",
+        header: str = "",
     ) -> subprocess.CompletedProcess[str]:
-        (tmp_path / "kernel.h").write_text(cpp_header(contract, CUBIN, arch))
+        (tmp_path / "kernel.h").write_text(header or cpp_header(contract, CUBIN, arch))
         source = tmp_path / "main.cpp"
         head = '#include "kernel.h"\n#include <cstdio>\n'
         begin = "int main() try {\n", "} catch (const std::exception& error) { std::puts(error.what()); return 3; }\n"
@@ -346,6 +353,74 @@ def test_the_headers_structures_are_laid_out_as_those_of_other_launches(run: Run
     assert run(contract, "\n".join([f"using namespace {contract.entry};", *asserts])).returncode == 0
 
 
+def made_for(arch: str, *problems: ProblemShape | None, **changes: Any) -> CppKernel:
+    return CppKernel(contract=forged(**changes), cubin=CUBIN, gpu_arch=arch, problems=problems)
+
+
+PLAIN = plan(load_spec("sm80_hgemm_tn"), "sm_80").launch
+LARGE, TALL, SMALL = ProblemShape(4096, 4096, 4096), ProblemShape(4096, 64, 4096), ProblemShape(64, 64, 64, 3)
+WORKSPACE = gemm_parameters(
+    plan(load_spec("sm80_hgemm_tn"), "sm_80").launch.tensors, (), workspace=("sums", "counters")
+)
+OF_ONE_NAME = (
+    made_for("sm_80", LARGE, threads=32),
+    made_for("sm_80", None, threads=64),
+    made_for("sm_90a", LARGE, threads=96),
+    made_for("sm_90a", TALL, SMALL, threads=128, split=SplitContract(4, 512), parameters=WORKSPACE),
+    made_for("sm_86", SMALL, threads=160),
+)
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("capability", "chosen"),
+    [
+        (80, [0, 1, 1, 1]),  # that of the problem, else that of every problem
+        (86, [4, 4, 4, 4]),  # of the latest target
+        (90, [2, 3, 2, 3]),  # else that of the nearest problem
+    ],
+)
+def test_of_kernels_of_one_name_the_gpu_and_the_problem_choose(capability: int, chosen: list[int], run: Run) -> None:
+    """Each has its own number of threads, by which its launch is known."""
+    header, lines = cpp_header_of({"gemm": OF_ONE_NAME}), ["using namespace gemm;"]
+    for each in (LARGE, SMALL, ProblemShape(4000, 3000, 5000), ProblemShape(16, 64, 64)):
+        lines.append(f"{{ Problem p{{{each.m}, {each.n}, {each.k}, {each.batch}}};")
+        lines.append('std::printf("workspace %d\\n", int(workspace_bytes(p) > 0));')
+        at = [f"reinterpret_cast<std::uint16_t*>({i << 32}ull)" for i in (1, 2, 3)]
+        lines.append(f"launch({', '.join(at)}, p, reinterpret_cast<void*>(1ull << 40)); }}")
+    said = run(forged(parameters=()), "\n".join(lines), capability=capability, header=header)
+    assert said.returncode == 0, said.stdout + said.stderr
+    words = [line.split() for line in said.stdout.splitlines()]
+    assert [int(x[4]) for x in words if x[0] == "launch"] == [OF_ONE_NAME[i].contract.threads for i in chosen]
+    assert [int(x[1]) for x in words if x[0] == "workspace"] == [int(i == 3) for i in chosen]
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_two_names_are_two_namespaces_and_another_gpu_is_refused(run: Run) -> None:
+    header = cpp_header_of({"one": OF_ONE_NAME, "4.two": [made_for("sm_90a", None)]})
+    lines = ["one::Problem p{1, 8, 8};", "one::Matrix<2, true> c(reinterpret_cast<float16*>(64));"]
+    lines = ["using float16 = std::uint16_t;", *lines, "auto* x = reinterpret_cast<float16*>(64);"]
+    lines += ["(void)&_4_two::launch;", "one::launch(x, x, c, p, nullptr);"]
+    said = run(forged(), "\n".join(lines), capability=100, header=header)
+    assert (said.returncode, said.stdout) == (3, "one: the GPU is of a compute capability that no kernel is for\n")
+
+
+def test_kernels_with_other_operands_need_other_names() -> None:
+    other = CppKernel(contract=plan(load_spec("sm80_bf16_nn"), "sm_80").launch, cubin=CUBIN, gpu_arch="sm_80")
+    with pytest.raises(RequestError, match=r"gemm: found kernels .* with other operands, a \(M, K\): bf16.*; expected"):
+        cpp_header_of({"gemm": [OF_ONE_NAME[0], other]})
+    with pytest.raises(RequestError, match=r"a b: found the C\+\+ namespace a_b of a\.b; expected another name"):
+        cpp_header_of({"a.b": OF_ONE_NAME, "a b": OF_ONE_NAME})
+
+
+def test_operands_of_several_kernels_are_aligned_for_all() -> None:
+    tensors = tuple(replace(each, align_bytes=4) for each in OF_ONE_NAME[0].contract.tensors)
+    header = cpp_header_of({"gemm": [made_for("sm_80", LARGE, tensors=tensors), OF_ONE_NAME[1]]})
+    assert "a (M, K): f16, K is contiguous, aligned to 16 bytes" in header
+
+
 def library(folder: Path, kernel: Any, body: str) -> Any:
     """A library that g++ makes of a kernel's header and of functions that call it."""
     contract, inputs = kernel.contract, kernel.artifact.manifest.inputs
@@ -362,7 +437,7 @@ def test_a_library_shares_nothing_of_its_kernel(tmp_path: Path) -> None:
     """Of a visible static variable in an inline function a process has one, whatever library the next comes from."""
     contract = plan(load_spec("sm90_hgemm_tn"), "sm_90").launch
     (tmp_path / "kernel.h").write_text(cpp_header(contract, CUBIN, "sm_90a"))
-    used = f"const void* volatile used = &{contract.entry}::detail::bound(); (void)used;"
+    used = f"const void* volatile used = &{contract.entry}::detail::kernel_0::bound(); (void)used;"
     (tmp_path / "run.cpp").write_text(f'#include "kernel.h"\nextern "C" void run() {{ {used} }}\n')
     command = ["g++", "-std=c++17", "-O0", "-shared", "-fPIC", "run.cpp", "-ldl", "-o", "run.so"]
     subprocess.run(command, check=True, cwd=tmp_path)
