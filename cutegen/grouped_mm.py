@@ -15,7 +15,7 @@ import numpy as np
 from cutegen.contract.launch import ENDS, OPERANDS, RESULT_FACTORS
 from cutegen.contract.problem import whole
 from cutegen.dispatch import arrays
-from cutegen.dispatch.block_scales import LEAST_TARGET
+from cutegen.dispatch.block_scales import LEAST_TARGET, SCALES, levels
 from cutegen.dispatch.formula import check_activation
 from cutegen.dispatch.gated import LEAST_OF_PAIRS, is_gated, paired
 from cutegen.dispatch.grouped import GroupedTerms, blocks_of_groups, resolve_groups
@@ -86,6 +86,7 @@ def grouped_mm(
         sizes = entry.every_row(mat_a) if entry.are_padded(mat_a, mat_b) else None
     ends = offs if sizes is None else sizes
     known = cu_seqlens is None and ends is not None and quantize is None
+    known = known and not (isinstance(scale_a, tuple | list) or isinstance(scale_b, tuple | list))
     if entry is not None and known and not isinstance(mat_a, np.ndarray):
         given = offs is None, sizes is None, bias is None, scale_a is None, scale_b is None, out is None
         operands = (mat_a, mat_b, ends, *[x for x in (bias, scale_a, scale_b, out) if x is not None])
@@ -167,7 +168,8 @@ def _call(
     torch = sys.modules.get("torch")
     of_torch = torch is not None and isinstance(mat_a, torch.Tensor)
     given = {"a": mat_a, "b": mat_b, "offs": offs, "sizes": sizes, "bias": bias, "out": out}
-    given |= {"scale_a": scale_a, "scale_b": scale_b, RESULT_FACTORS: scale_c}
+    scales, seconds = levels(scale_a, scale_b)
+    given |= {**dict(zip(SCALES, scales, strict=True)), **seconds, RESULT_FACTORS: scale_c}
     for name, value in given.items():
         right = isinstance(value, torch.Tensor if torch is not None and of_torch else np.ndarray)
         if not right and (value is not None or name in OPERANDS):
@@ -179,8 +181,11 @@ def _call(
     if torch is not None and of_torch:
         if every_row:
             sizes = _torch_entry.every_row(mat_a)
-        others = (bias, activation, tail == "keep", expected, out_dtype, scale_a, scale_b, out)
-        return _torch_entry.GroupedCall(mat_a, mat_b, offs, sizes, *others, quantize=quantize, scale_c=scale_c)
+        if seconds:
+            seconds = _torch_entry.vectors(seconds, mat_a, mat_b)
+        others = (bias, activation, tail == "keep", expected, out_dtype, *scales)
+        written = {"out": out, "quantize": quantize, "scale_c": scale_c}
+        return _torch_entry.GroupedCall(mat_a, mat_b, offs, sizes, *others, **seconds, **written)
     if every_row:
         given["sizes"] = np.full(mat_a.shape[0], mat_a.shape[1], np.int32)
     terms = GroupedTerms(activation, tail == "keep", expected, quantized=scale)

@@ -67,9 +67,10 @@ def scaled_grouped_mm(
     of 4. Rows need no padding, and M, N and K may be anything.
 
     "BlockWise1x32" (mxf8, mxf4) and "BlockWise1x16" (nvf4, alone or in a list with "TensorWise") are those of
-    `scaled_mm`, for groups of rows or columns on the CPU. In "SWIZZLE_32_4_4" the factors of packed rows are those of
-    each group filled up to 128 rows, one group after another, as `cutegen.quantize(..., offs=)` makes them, and those
-    of a 3-dimensional operand are of each matrix. The second factor of nvf4 is one element, or (G,).
+    `scaled_mm`, for groups of rows or columns, on the CPU and on a Blackwell. In "SWIZZLE_32_4_4" the factors of packed
+    rows are those of each group filled up to 128 rows, one group after another, as `cutegen.quantize(..., offs=)` makes
+    them, with room for any sizes; those of fewer atoms are copied at each call. Those of a 3-dimensional operand are of
+    each matrix. The second factor of nvf4 is one element, or (G,).
 
     The result is bf16, or `output_dtype`, or written to `out`. What no group has is 0, or left: `tail`, `quantize` and
     the other arguments are those of `grouped_mm`. `use_fast_accum` changes nothing: sums are always promoted to
@@ -93,14 +94,12 @@ def scaled_grouped_mm(
         "quantize": quantize,
     }
     if (of_a := of_8_bits(scale_recipe_a)) and (of_b := first_name(scale_recipe_b)):
-        from cutegen.torch_ops.micro_scales_of_groups import grouped_operands
+        from cutegen.torch_ops.micro_scales_of_groups import in_atoms
 
         check_contraction("scaled_grouped_mm", contraction_dim)
         ends, swizzles = offs if cu_seqlens is None else cu_seqlens[1:], swizzle_names(swizzle_a, swizzle_b)
-        a, b = grouped_operands(mat_a, mat_b, only(scale_a), only(scale_b), (of_a, of_b), swizzles, ends)
-        if out is output_dtype is quantize is None:
-            terms["out_dtype"] = "bf16"
-        return grouped_mm(a, b, **terms)
+        factors = in_atoms(mat_a, mat_b, (scale_a, scale_b), (of_a, of_b), swizzles, ends)
+        return grouped_mm(mat_a, mat_b, **factors, **terms)
     recipe_a, recipe_b = recipes(
         "scaled_grouped_mm", scale_recipe_a, scale_recipe_b, swizzle_a, swizzle_b, contraction_dim=contraction_dim
     )

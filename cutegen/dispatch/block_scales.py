@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any, TypedDict
 
+from cutegen.contract.groups import Groups
 from cutegen.contract.pairs import Pairs
 from cutegen.dispatch.placement import VECTOR_BYTES, Copy, Placement, alignment, as_matrices, major_of
 from cutegen.dispatch.request import Matrix
@@ -80,7 +81,7 @@ def blocks_in_call(forms: Mapping[str, Form]) -> Mapping[str, Block]:
         return blocks_of({name: form.shape for name, form in forms.items()})
     for name in SCALES:
         check_types_of_atoms(name, forms)
-        _check_number(name, forms[name], forms[SCALES[name]])
+        check_number(name, forms[name], forms[SCALES[name]])
     return {name: block_of_atoms(forms[name]) for name in SCALES}
 
 
@@ -143,11 +144,25 @@ def atoms_of(name: str, form: Form, operand: Form) -> tuple[int, int]:
     return -(-rows // ATOM_ROWS), -(-values // (block_of_atoms(form)[1] * PER_WORD)) * ATOM_WORDS
 
 
-def _check_number(name: str, form: Form, operand: Form) -> None:
-    """Raise OperandError unless there are as many factors as fill the atoms of an operand."""
+def filled_atoms(name: str, form: Form, operand: Form) -> Form:
+    """Return factors of 8 bits that fill the atoms of a matrix."""
     blocks, words = atoms_of(name, form, operand)
-    expected = (*operand.shape[:-2], blocks * ATOM_ROWS, words // ATOM_WORDS * PER_WORD)
-    if prod(form.shape) != prod(expected):
+    shape = blocks * ATOM_ROWS, words // ATOM_WORDS * PER_WORD
+    return form._replace(shape=shape, strides=compact_strides(shape))
+
+
+def check_number(name: str, form: Form, operand: Form, packed: Groups | None = None, groups: int = 0) -> None:
+    """Raise OperandError unless there are as many factors as fill the atoms of an operand.
+
+    Of `packed` rows or columns they are those of any number of atoms: the device has the sizes of the `groups`.
+    """
+    blocks, words = atoms_of(name, form, operand)
+    width = words // ATOM_WORDS * PER_WORD
+    if packed is not None:
+        blocks = packed.most_tiles(operand.shape[_MODES[name][0]], groups, ATOM_ROWS)
+    expected = (*operand.shape[:-2], blocks * ATOM_ROWS, width)
+    whole = packed is not None and width and prod(form.shape) % (ATOM_ROWS * width) == 0
+    if not whole and prod(form.shape) != prod(expected):
         raise OperandError(
             operand=name,
             found=f"shape {tuple(form.shape)}",
@@ -157,9 +172,27 @@ def _check_number(name: str, form: Form, operand: Form) -> None:
         )
 
 
-def place_atoms(name: str, form: Form, address: int, operand: Form, problem: Multiplied, *, fold: bool) -> Placement:
-    """Return factors of 8 bits as a kernel reads them, in words: in place, or as an aligned copy."""
-    shape = (*operand.shape[:-2], *atoms_of(name, form, operand))
+def place_atoms(
+    name: str,
+    form: Form,
+    address: int,
+    operand: Form,
+    problem: Multiplied,
+    *,
+    fold: bool,
+    groups: Groups | None = None,
+    count: int = 0,
+) -> Placement:
+    """Return factors of 8 bits as a kernel reads them, in words: in place, or as an aligned copy.
+
+    Those of an operand of packed `groups`, so many, are of the atoms that any sizes need.
+    """
+    blocks, along_k = atoms_of(name, form, operand)
+    there = blocks
+    if groups is not None:
+        blocks = groups.most_tiles(operand.shape[_MODES[name][0]], count, ATOM_ROWS)
+        there = min(blocks, prod(form.shape) // (along_k * PER_WORD)) if along_k else blocks
+    shape = (*operand.shape[:-2], blocks, along_k)
     words = form._replace(shape=shape, strides=compact_strides(shape), dtype="s32")
     placed, copy = as_matrices(words, problem.batch, fold=fold), None
     if placed is None:
@@ -170,6 +203,9 @@ def place_atoms(name: str, form: Form, address: int, operand: Form, problem: Mul
     elif not _is_compact(form) or (address % VECTOR_BYTES and prod(shape)):
         why = f"it is not contiguous, or its address is no multiple of {VECTOR_BYTES}"
         copy = Copy(shape, shape, words.strides, prod(shape), why)
+    if there < blocks:
+        seen = (there, along_k)
+        copy = Copy(seen, seen, words.strides, prod(shape), f"it has {there} of the {blocks} atoms that any sizes need")
     assert placed is not None
     if name == "scale_b":
         placed = placed._replace(

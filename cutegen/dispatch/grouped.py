@@ -19,10 +19,18 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.contract.quantized import FactorsOfC
 from cutegen.dispatch.block_scales import (
     SCALES,
+    SECOND,
     Block,
     HowRead,
     block_of,
+    block_of_atoms,
     check_factors,
+    check_number,
+    check_target,
+    check_types_of_atoms,
+    check_values,
+    in_atoms,
+    place_atoms,
     place_factors,
     takes_any_stride,
 )
@@ -145,8 +153,12 @@ def blocks_of_groups(forms: Mapping[str, Form]) -> Mapping[str, Block]:
     """Return the blocks of A and of B that have a factor each, by the names of their factors; nothing without blocks.
 
     Factors of blocks have as many dimensions as their operand, those of rows and of columns one less, except that parts
-    of K have no blocks. Raises OperandError.
+    of K have no blocks. Those of 8 bits are told by their type. Raises OperandError.
     """
+    if in_atoms(forms):
+        for name in SCALES:
+            check_types_of_atoms(name, forms)
+        return {name: block_of_atoms(forms[name]) for name in SCALES}
     given = {name: forms[name] for name in SCALES if name in forms}
     whole = [name for name, form in given.items() if len(form.shape) == len(forms[SCALES[name]].shape)]
     if not whole or (len(forms["a"].shape), len(forms["b"].shape)) == (2, 2):
@@ -171,8 +183,18 @@ def joins_pairs(given: Given, gated: Gated) -> bool:
 
 def _check_scales(forms: Mapping[str, Form], product: GroupedProduct) -> None:
     """Check the factors of rows and columns, or of blocks. Raises OperandError."""
+    check_values(forms)
     given = {name: forms[name] for name in SCALES if name in forms}
-    for name, block in blocks_of_groups(forms).items():
+    if in_atoms(forms):
+        blocks_of_groups(forms)
+        if product.groups.of == "k":
+            expected = "groups of rows or of columns: parts of K would begin within a block"
+            raise OperandError(operand="mat_a", found="parts of K with factors of 8 bits", expected=expected)
+        for name, operand in SCALES.items():
+            packed = product.groups if product.groups.packs(_MODES[operand]) else None
+            check_number(name, given[name], forms[operand], packed, product.count)
+        given = {name: forms[name] for name in SECOND.values() if name in forms}
+    for name, block in {} if in_atoms(forms) else blocks_of_groups(forms).items():
         check_factors(name, given[name], forms[SCALES[name]])
         if block[0] > 1 and product.groups.packs(_MODES[SCALES[name]]):
             which = "row" if name == "scale_a" else "column"
@@ -183,7 +205,7 @@ def _check_scales(forms: Mapping[str, Form], product: GroupedProduct) -> None:
             )
         del given[name]
     for name, form in given.items():
-        mode, extent = ("m", product.m) if name == "scale_a" else ("n", product.n)
+        mode, extent = ("m", product.m) if name in ("scale_a", "scale_m") else ("n", product.n)
         of_all = [(1,), (extent,)]
         shapes = of_all if product.groups.packs((mode,)) else [*of_all, (product.count, extent)]
         if tuple(form.shape) not in shapes:
@@ -207,7 +229,8 @@ def result_of(
     element = result_type(forms["a"].dtype, out.dtype if out is not None and out_dtype is None else out_dtype)
     _check_bias(forms.get("bias"), product)
     _check_scales(forms, product)
-    alike = {name: form for name, form in forms.items() if name not in ("bias", *SCALES, RESULT_FACTORS)}
+    own = ("bias", *SCALES, *SECOND.values(), RESULT_FACTORS)
+    alike = {name: form for name, form in forms.items() if name not in own}
     check_given(alike, product.multiplied, element)
     return product, element
 
@@ -267,14 +290,25 @@ def _resolved(given: Given, terms: GroupedTerms, where: CallTarget, out_dtype: s
     placements["out"] = placed
     if "bias" in given:
         placements["bias"] = _vector("n", *given["bias"])
-    for name in (name for name in SCALES if name in given):
-        if name in blocks:
+    atoms = in_atoms(forms)
+    if atoms:
+        check_target(where.target)
+    for name in (name for name in (*SCALES, *SECOND.values()) if name in given):
+        if name in blocks and atoms:
+            operand = SCALES[name]
+            packed = product.groups if product.groups.packs(_MODES[operand]) else None
+            problem = replace(product.multiplied, batch=() if packed else (product.count,))
+            placements[name] = place_atoms(
+                name, *given[name], forms[operand], problem, fold=False, groups=packed, count=product.count
+            )
+        elif name in blocks:
             batch = () if len(forms[name].shape) == 2 else (product.count,)
             problem = replace(product.multiplied, batch=batch)
             how_read: HowRead = {"any_stride": takes_any_stride(where.target), "copies": where.copies_factors}
             placements[name] = place_factors(name, *given[name], blocks[name], problem, fold=False, **how_read)
         else:
-            placements[name] = _vector("m" if name == "scale_a" else "n", *given[name], may_repeat=True)
+            mode = "m" if name in ("scale_a", "scale_m") else "n"
+            placements[name] = _vector(mode, *given[name], may_repeat=True)
     if terms.quantized is not None:
         placements[RESULT_FACTORS] = place_factors_of_groups(forms.get(RESULT_FACTORS), fresh, product)
     if terms.aux:
@@ -283,7 +317,7 @@ def _resolved(given: Given, terms: GroupedTerms, where: CallTarget, out_dtype: s
     placements[ENDS] = Placement(ends, Matrix(ends.dtype, GROUP, element_type("s32").bytes))
     called = ProblemShape(product.m, product.n, product.k, groups=product.count)
     chosen_for = product.chosen_for(terms.expected)
-    scale_a, scale_b = (name in given and name not in blocks for name in SCALES)
+    scale_a, scale_b = (SECOND[name] in given if blocks else name in given for name in SCALES)
     formula = Formula(terms.activation, bias="bias" in given, aux=terms.aux, scale_a=scale_a, scale_b=scale_b)
     request = Request(
         a=placements["a"].matrix,

@@ -18,6 +18,7 @@ from cutegen.dispatch.block_scales import (
     check_factors,
     check_target,
     check_values,
+    filled_atoms,
     folds_factors,
     in_atoms,
     place_atoms,
@@ -228,7 +229,11 @@ def with_rows(given: Given, rows: int | None) -> Given:
     if len(a.shape) != 2:
         raise OperandError(operand="a", found=f"shape {tuple(a.shape)}", expected="(M, K), with variable rows")
     varied = ["a"] + (["out"] if out is not None and out.shape[:-1] == (1,) else [])
-    return {**given, **{name: (_of_rows(given[name][0], rows), given[name][1]) for name in varied}}
+    made = {**given, **{name: (_of_rows(given[name][0], rows), given[name][1]) for name in varied}}
+    if in_atoms({name: form for name, (form, _) in given.items()}) and "scale_a" in given:
+        factors, address = given["scale_a"]
+        made["scale_a"] = filled_atoms("scale_a", factors, made["a"][0]), address
+    return made
 
 
 def _of_rows(form: Form, rows: int) -> Form:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from cutegen.contract.launch import ENDS, RESULT_FACTORS
 from cutegen.contract.problem import ProblemShape
-from cutegen.dispatch.block_scales import LEAST_TARGET
+from cutegen.dispatch.block_scales import LEAST_OF_ATOMS, LEAST_TARGET, SCALES, SECOND
 from cutegen.dispatch.formula import check_activation
 from cutegen.dispatch.gated import LEAST_OF_PAIRS, gated_of, is_gated
 from cutegen.dispatch.grouped import (
@@ -35,6 +35,7 @@ from cutegen.dispatch.quantized import ELEMENT, LEAST_OF_QUANTIZED, factors_of, 
 from cutegen.dispatch.resolve import Resolved, with_rows
 from cutegen.dispatch.settings import settings
 from cutegen.errors import RequestError
+from cutegen.hardware import Instruction
 from cutegen.torch_ops import call_cache, eager, gradients, grouped_gradients
 from cutegen.torch_ops.activations import activation_name
 from cutegen.torch_ops.call import attributes, dtype_name, dtype_of, torch_type
@@ -42,14 +43,17 @@ from cutegen.torch_ops.call_cache import count_write, is_undisturbed, keep_guard
 from cutegen.torch_ops.cpu_reference import ACTIVATIONS, multiply, rounded, scaled
 from cutegen.torch_ops.flops import register_flops
 from cutegen.torch_ops.gated import activated
+from cutegen.torch_ops.micro_scales import TYPES
+from cutegen.torch_ops.micro_scales_of_groups import scaled_by_groups, vectors
 from cutegen.torch_ops.ops import NAMESPACE, autocast, library, refuse_out_with_grad
 from cutegen.torch_ops.switches import call_target, tf32_allowed
 
-TENSORS = ("a", "b", "bias", "scale_a", "scale_b", "offs", "sizes", "out", "scale_c")
+TENSORS = ("a", "b", "bias", "scale_a", "scale_b", "scale_m", "scale_n", "offs", "sizes", "out", "scale_c")
 """The tensors of a call, by name."""
 _ARGUMENTS = (
     "Tensor a, Tensor b, Tensor? offs=None, Tensor? sizes=None, Tensor? bias=None, str? activation=None, "
-    "bool keep=False, int? expected=None, ScalarType? out_dtype=None, Tensor? scale_a=None, Tensor? scale_b=None"
+    "bool keep=False, int? expected=None, ScalarType? out_dtype=None, Tensor? scale_a=None, Tensor? scale_b=None, "
+    "Tensor? scale_m=None, Tensor? scale_n=None"
 )
 _KEYWORDS = {
     "grouped_mm_out": ", *, Tensor(a!) out",
@@ -67,7 +71,8 @@ _every_row: dict[tuple[torch.device, int, int, int], Tensor] = {}
 class GroupedCall(NamedTuple):
     """The arguments of a call of groups, in the order of the ops; `aux` requests the value before the activation.
 
-    With `quantize` the result has factors, which are written to `scale_c` if that is given, as the result to `out`.
+    `scale_m` and `scale_n` are factors of rows and columns beside those of blocks. With `quantize` the result has
+    factors, which are written to `scale_c` if that is given, as the result to `out`.
     """
 
     a: Tensor
@@ -81,6 +86,8 @@ class GroupedCall(NamedTuple):
     out_dtype: torch.dtype | str | None = None
     scale_a: Tensor | None = None
     scale_b: Tensor | None = None
+    scale_m: Tensor | None = None
+    scale_n: Tensor | None = None
     out: Tensor | None = None
     aux: bool = False
     quantize: str | None = None
@@ -104,10 +111,7 @@ class GroupedCall(NamedTuple):
     @property
     def key(self) -> tuple[object, ...]:
         """Everything that kernel and launch depend on, of the addresses only their alignment."""
-        found: list[object] = [
-            None if x is None else attributes(x)
-            for x in (*self[:5], self.scale_a, self.scale_b, self.out, self.scale_c)
-        ]
+        found: list[object] = [None if x is None else attributes(x) for x in (*self[:5], *self[9:14], self.scale_c)]
         terms = self.activation, self.keep, self.expected, self.out_dtype, self.aux, self.quantize
         return "groups", *found, *terms, tf32_allowed()
 
@@ -143,6 +147,11 @@ class GroupedCall(NamedTuple):
         return product, dtype_of(element)
 
     @property
+    def in_atoms(self) -> bool:
+        """True if blocks of A and B have factors of 8 bits."""
+        return any(x is not None and x.dtype in TYPES for x in (self.scale_a, self.scale_b))
+
+    @property
     def has_blocks(self) -> bool:
         """True if blocks of A and B have factors. Raises OperandError."""
         return self.scale_a is not None and bool(
@@ -157,7 +166,7 @@ class GroupedCall(NamedTuple):
     @property
     def of_op(self) -> tuple[Any, ...]:
         """The arguments of the op. Raises RequestError for an invalid `out_dtype`."""
-        return (*self[:8], torch_type(self.out_dtype), self.scale_a, self.scale_b)
+        return (*self[:8], torch_type(self.out_dtype), *self[9:13])
 
 
 Asked = tuple[tuple[Tensor, ...], tuple[object, ...]]
@@ -350,9 +359,11 @@ def resolved_groups(call: GroupedCall, arch: str | None = None, rows: int | None
         least = LEAST_OF_PAIRS
     if call.has_blocks:
         least = LEAST_TARGET
-    return resolve_groups(
-        with_rows(given, rows), call.terms, call_target(call.a.device, least=least, arch=arch), call.asked_dtype
-    )
+    needs = None
+    if call.in_atoms:
+        least, needs = LEAST_OF_ATOMS, Instruction.TCGEN05
+    where = call_target(call.a.device, least=least, arch=arch, needs=needs)
+    return resolve_groups(with_rows(given, rows), call.terms, where, call.asked_dtype)
 
 
 def _by_torch(call: GroupedCall) -> tuple[Tensor, Tensor | None]:
@@ -378,7 +389,14 @@ def _of_torch(call: GroupedCall, resolved: Resolved) -> tuple[Tensor, Tensor | N
             return _quantized_apart(call, product, wide)
     gated = gated_of(call.activation)
     blocks = blocks_of_groups({name: eager.form_of(x) for name, x in call.tensors.items()})
-    if blocks:
+    if call.in_atoms:
+        assert call.scale_a is not None
+        assert call.scale_b is not None
+        a = scaled_by_groups("scale_a", call.a, call.scale_a, call.offs)
+        b = scaled_by_groups("scale_b", call.b.mT, call.scale_b, call.offs).mT
+        call = call._replace(a=a, b=b, scale_a=call.scale_m, scale_b=call.scale_n, scale_m=None, scale_n=None)
+        blocks = {}
+    elif blocks:
         assert call.scale_a is not None
         assert call.scale_b is not None
         a = scaled(call.a, call.scale_a, blocks["scale_a"])
@@ -432,7 +450,7 @@ def _bias_of(call: GroupedCall, group: int, at: Any) -> Tensor:
 
 def _grouped_mm(*arguments: Any) -> Tensor:
     call = GroupedCall(*arguments)
-    beside = {ENDS: call.ends, "bias": call.bias, "scale_a": call.scale_a, "scale_b": call.scale_b}
+    beside = {ENDS: call.ends, **{name: getattr(call, name) for name in ("bias", *SCALES, *SECOND.values())}}
     tensors = (call.a, call.b, *[x for x in beside.values() if x is not None])
     asked = tensors, ("grouped_mm", call.offs is None, *[x is None for x in beside.values()], *call[5:9])
     if (found := quick(asked, beside, None)) is not None:
@@ -514,4 +532,4 @@ def _define() -> None:
 
 _define()
 
-__all__ = ["GroupedCall", "activation_name", "grouped_mm", "quick", "resolved_groups"]
+__all__ = ["GroupedCall", "activation_name", "grouped_mm", "quick", "resolved_groups", "vectors"]

@@ -19,7 +19,7 @@ from torch import Tensor
 from cutegen.errors import RequestError
 from cutegen.torch_ops.gradients import refuse_to_be_recorded, through, wide
 
-COUNT = 11
+COUNT = 13
 """The arguments of an op."""
 _FLOAT8 = frozenset({torch.float8_e4m3fn, torch.float8_e5m2})
 
@@ -36,7 +36,7 @@ def keep_aux(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], before: Tensor | None) -> None:
-    a, b, offs, sizes, bias, activation, _, expected, out_dtype, scale_a, scale_b = inputs
+    a, b, offs, sizes, bias, activation, _, expected, out_dtype, scale_a, scale_b, *_ = inputs
     if not (scale_a is scale_b is None) and any(ctx.needs_input_grad):
         raise RequestError(
             "grouped_mm: found factors and a tensor that requires grad; expected only a forward pass: multiply by the "

@@ -130,8 +130,12 @@ def scaled(values: Tensor, factors: Tensor) -> Tensor:
     return wide * placed.float().repeat_interleave(block_k, -1)[..., :k]
 
 
-def as_atoms(name: str, values: Tensor, factors: Tensor, recipe: str, swizzle: str) -> Tensor:
+def as_atoms(
+    name: str, values: Tensor, factors: Tensor, recipe: str, swizzle: str, at: PackedRows | None = None
+) -> Tensor:
     """Return the factors of an operand (..., X, K) of torch's `scaled_mm` as those of `blocked`, called `name`.
+
+    Those of packed rows are put where their groups have them.
 
     Raises OperandError for others than the recipe's.
     """
@@ -147,7 +151,9 @@ def as_atoms(name: str, values: Tensor, factors: Tensor, recipe: str, swizzle: s
             expected=f"{of.factors},{count} for {recipe} of {' x '.join(map(str, (*batch, rows, k)))} values",
             fix=f'swizzle_{name[-1]}="{SWIZZLED}" for those of cutegen.quantize' if count else "",
         )
-    return factors if swizzle == SWIZZLED else blocked(factors)
+    if swizzle == SWIZZLED:
+        return factors
+    return blocked(factors if at is None else at.placed(factors))
 
 
 def check_swizzles(function: str, swizzles: tuple[str, str]) -> None:

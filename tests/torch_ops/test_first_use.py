@@ -24,8 +24,9 @@ from cutegen.dispatch.request import TRIED, Request  # noqa: E402
 from cutegen.dispatch.resolve import CallTarget  # noqa: E402
 from cutegen.dispatch.settings import settings  # noqa: E402
 from cutegen.errors import RequestError  # noqa: E402
-from cutegen.torch_ops import eager, first_use  # noqa: E402
+from cutegen.torch_ops import eager, first_use, grouped  # noqa: E402
 from tests.run.ptx_mutants import with_ptx  # noqa: E402
+from tests.torch_ops import test_grouped_micro_scales as of_groups  # noqa: E402
 from tests.torch_ops.cases import half  # noqa: E402
 from tests.torch_ops.exact import Exact, close  # noqa: E402
 from tests.torch_ops.test_micro_scales import decoded, matrix  # noqa: E402
@@ -73,9 +74,9 @@ def _on_a_blackwell(kernels: Cache, monkeypatch: pytest.MonkeyPatch, request: py
     """Calls with tensors in host memory are those of a GPU that no other test has."""
     device = f"B200 of {request.node.name}"
     monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(kernels.directory))
-    monkeypatch.setattr(
-        eager, "call_target", lambda *_, **__: CallTarget("sm_100", device, family=settings.asked_family)
-    )
+    for module in (eager, grouped):
+        target = lambda *_, **__: CallTarget("sm_100", device, family=settings.asked_family)  # noqa: E731
+        monkeypatch.setattr(module, "call_target", target)
     monkeypatch.setattr(first_use, "_right", {})
     with cutegen.matmul_settings(cpu_tensors="executor", family="sm100"):  # at these sizes "any" is another
         yield
@@ -245,6 +246,70 @@ def test_a_lost_factor_of_all_values_is_noticed(
     found = cutegen.scaled_mm(*arguments, **SWIZZLED, output_dtype=torch.float32)
     assert "found a kernel that takes no scale_m, scale_n; torch computes such calls instead" in caplog.text
     assert np.allclose(found.numpy(), wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+
+
+def groups_of_8_bits(recipe: str, *, columns: bool = False) -> tuple[tuple[Any, ...], Any]:
+    """The arguments of a call of `scaled_grouped_mm`, also transposed, and its result in float64, from the bytes."""
+    given, name = of_groups.RECIPES[recipe]
+    a, of_a = cutegen.quantize(matrix(of_groups.ROOM, of_groups.K), **given, offs=of_groups.ENDS)
+    weights = torch.stack([matrix(of_groups.N, of_groups.K) for _ in of_groups.GIVEN])
+    b, of_b = cutegen.quantize(weights, **given)
+    wanted = of_groups.expected(recipe, a, of_a, b, of_b)
+    if columns:
+        return (b, a.T, of_b, name, of_a, name), wanted.T
+    return (a, b.mT, of_a, name, of_b, name), wanted
+
+
+@pytest.mark.slow
+@pytest.mark.dsl
+@pytest.mark.parametrize("columns", [False, True], ids=["rows", "columns"])
+@pytest.mark.parametrize("recipe", of_groups.RECIPES)
+def test_groups_with_factors_of_8_bits_are_compared_too(recipe: str, columns: bool) -> None:
+    arguments, wanted = groups_of_8_bits(recipe, columns=columns)
+    for _ in range(2):
+        found = cutegen.scaled_grouped_mm(*arguments, **SWIZZLED, offs=of_groups.ENDS, output_dtype=torch.float32)
+        assert np.allclose(found.numpy(), wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+    assert list(first_use._right.values()) == [True]
+
+
+@pytest.mark.slow
+@pytest.mark.dsl
+def test_groups_with_the_atoms_that_they_need_alone_are_copied_to_room_for_any_sizes() -> None:
+    (a, b, of_a, name, of_b, _), wanted = groups_of_8_bits("mx")
+    exact = of_a[: 4 * 128]
+    for offs, scale, copied in ((of_groups.ENDS, exact, True), (of_groups.ENDS, of_a, False)):
+        said = cutegen.explain(a, b, scale_a=scale, scale_b=of_b, offs=offs)
+        assert ("copied: scale_a  it has 4 of the 5 atoms that any sizes need" in said) is copied
+        terms: dict[str, Any] = {**SWIZZLED, "offs": offs, "output_dtype": torch.float32}
+        found = cutegen.scaled_grouped_mm(a, b, scale, name, of_b, name, **terms)
+        assert np.allclose(found.numpy(), wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+
+
+class Shifted:
+    """A call whose factors of A are those of another group: from a row of atoms on."""
+
+    def __init__(self, ready: Any, shift_bytes: int) -> None:
+        self.served, self.prepared, self.names = ready.served, ready.prepared, ready.names
+        self.ready, self.shift_bytes = ready, shift_bytes
+
+    def __call__(self, addresses: Any, scalars: Any, stream: int) -> None:
+        self.ready({**addresses, "scale_a": addresses["scale_a"] + self.shift_bytes}, scalars, stream)
+
+
+@pytest.mark.slow
+@pytest.mark.dsl
+def test_factors_of_another_group_are_noticed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    real = eager.prepare_call
+    monkeypatch.setattr(eager, "prepare_call", lambda *given, **named: Shifted(real(*given, **named), 8 * 128))
+    (a, b, of_a, name, of_b, _), wanted = groups_of_8_bits("mx")
+    more = torch.cat((of_a.view(torch.uint8), torch.zeros(128, 8, dtype=torch.uint8))).view(of_a.dtype)
+    for _ in range(2):
+        terms: dict[str, Any] = {**SWIZZLED, "offs": of_groups.ENDS, "output_dtype": torch.float32}
+        found = cutegen.scaled_grouped_mm(a, b, more, name, of_b, name, **terms)
+        assert np.allclose(found.numpy(), wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+    assert caplog.text.count("torch computes such calls instead") == 1
 
 
 def test_torch_computes_factors_of_8_bits_where_only_tried_families_may_serve() -> None:

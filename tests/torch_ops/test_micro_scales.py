@@ -190,6 +190,15 @@ def test_a_kernel_is_chosen_for_the_bytes_in_place(recipe: str, given: dict[str,
     assert spec.epilogue.ops == (("scale_m", "scale_n") if seconds else None)
 
 
+def test_a_call_is_resolved_for_other_numbers_of_rows() -> None:
+    """As `prepare(rows=)` does."""
+    (a, of_a), (b, of_b) = (cutegen.quantize(matrix(rows, 256), **MX) for rows in (8, 72))
+    call = eager.Call(a, b.T, scale_a=of_a, scale_b=of_b)
+    found = eager.resolved_tensors(call.tensors, call.formula, None, "b200", rows=300)
+    assert (found.called.m, found.placements["scale_a"].form.shape) == (300, (3, 2 * 128))
+    assert not found.copies
+
+
 def test_factors_that_no_kernel_reads_in_place_are_copied() -> None:
     a, of_a = cutegen.quantize(matrix(40, 256), **MX)
     b, of_b = cutegen.quantize(matrix(72, 256), **MX)
