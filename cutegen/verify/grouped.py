@@ -128,7 +128,18 @@ class GroupedCall:
         rest = np.ones(tuple(x.shape), bool)
         for group, product in self.products():
             self.part(rest, tensor, product, group)[...] = False
-        x[_like(x, rest)] = stored(value, tensor, x)
+        _set(x, _like(x, rest), stored(value, tensor, x))
+
+
+def _set(x: Any, where: Any, value: Any) -> None:
+    """Set elements of an array; 8-bit floats of torch by their bits, since it fills no others on a GPU."""
+    if isinstance(x, np.ndarray) or x.element_size() > 1 or not x.is_floating_point():
+        x[where] = value
+        return
+    import torch
+
+    bits = torch.full((1,), float(value), device=x.device).to(x.dtype).view(torch.uint8)
+    x.view(torch.uint8)[where] = bits
 
 
 _WORDS_OF_NAN = {"ue8m0x4": -1, "ue4m3x4": 0x7F7F7F7F}
