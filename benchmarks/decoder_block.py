@@ -27,7 +27,7 @@ from torch.nn import functional
 import cutegen
 import cutegen.inductor
 from cutegen.bench.measure import captured, graph_times
-from cutegen.support.columns import aligned
+from cutegen.support.words import aligned
 
 WIDTH, HEADS, INNER = 4096, 32, 14336
 TOKENS = (1, 64, 4096)

@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from cutegen.api import compile_gemm
-from cutegen.bench.entrants import Entrant
+from cutegen.bench.contenders import Entrant
 from cutegen.errors import CheckError
 from cutegen.run import Kernel
 from cutegen.spec import GemmSpec, Operand, Problem, SpecLike, as_spec
-from cutegen.support.columns import aligned
+from cutegen.support.words import aligned
 from cutegen.verify import compare, expected_outcome, random_extras, random_operands
 
 BURST_CALLS = 200

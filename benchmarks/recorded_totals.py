@@ -31,12 +31,12 @@ import cutegen
 from benchmarks.decoder_block import TOKENS, WIDTH, DecoderBlock, replaced
 from cutegen.bench.measure import Regime
 from cutegen.bench.recorded import bench_calls, entrant_of, totals
-from cutegen.bench.recorded_tables import calls_lines
+from cutegen.bench.tables import calls_lines
 from cutegen.build.record import write_counts
 from cutegen.contract import ProblemShape
-from cutegen.pack.calls import RecordedCall, read_calls
+from cutegen.pack.kernel_list import RecordedCall, read_calls
 from cutegen.support import environment
-from cutegen.support.columns import aligned
+from cutegen.support.words import aligned
 from cutegen.torch_ops.model_calls import calls_of
 
 PASSES = 20

@@ -19,10 +19,10 @@ from cutegen.plan import GemmPlan, ProbePlan
 from cutegen.plan.explain import plan_json
 from cutegen.plan.kernel.pipeline import initial_counts
 from cutegen.render import ReadKernel, read_kernel, render
-from cutegen.render.kernel_text import LARGEST_BYTES
+from cutegen.render.edited import LARGEST_BYTES
 from cutegen.run import Kernel, Probe
 from cutegen.spec import PROBE, GemmSpec, SpecLike, as_spec
-from cutegen.spec.write import recorded_name, spec_reference
+from cutegen.spec.file import recorded_name, spec_reference
 from cutegen.support.environment import record_file
 from cutegen.support.typed_json import parse_object
 from cutegen.tuned.answer import plan, plan_by, record_for

@@ -16,8 +16,7 @@ from cutegen.contract.launch import ENDS, OPERANDS, RESULT_FACTORS
 from cutegen.contract.problem import whole
 from cutegen.dispatch import arrays
 from cutegen.dispatch.block_scales import LEAST_TARGET, SCALES, levels
-from cutegen.dispatch.formula import check_activation
-from cutegen.dispatch.gated import LEAST_OF_PAIRS, is_gated, paired
+from cutegen.dispatch.formula import LEAST_OF_PAIRS, check_activation, is_gated, paired
 from cutegen.dispatch.grouped import GroupedTerms, blocks_of_groups, resolve_groups
 from cutegen.dispatch.quantized import factors_of, pair_of
 from cutegen.dispatch.resolve import CallTarget, Resolved, with_rows

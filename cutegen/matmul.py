@@ -21,8 +21,7 @@ from cutegen.contract.problem import whole
 from cutegen.dispatch import arrays
 from cutegen.dispatch.block_scales import SCALES, levels
 from cutegen.dispatch.explain import explained
-from cutegen.dispatch.formula import TENSORS, Formula, check_scalars, scalars_of
-from cutegen.dispatch.gated import GATED, paired
+from cutegen.dispatch.formula import GATED, TENSORS, Formula, check_scalars, paired, scalars_of
 from cutegen.dispatch.prepared import Prepared, Progress, build_prepared
 from cutegen.dispatch.prepared_call import count_calls
 from cutegen.dispatch.quantized import pair_of

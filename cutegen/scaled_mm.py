@@ -11,7 +11,7 @@ from typing import Any
 from cutegen.dispatch.block_scales import BLOCK, SCALES
 from cutegen.errors import OperandError, RequestError
 from cutegen.matmul import matmul
-from cutegen.support.literals import nearest
+from cutegen.support.words import nearest
 
 TENSOR, ROW, ROWS_OF_K, BLOCKS = RECIPES = ("TensorWise", "RowWise", "BlockWise1x128", "BlockWise128x128")
 """Names of torch.nn.functional.ScalingType that kernels have."""
@@ -67,7 +67,7 @@ def scaled_mm(
     """
     terms = {"bias": bias, "activation": activation, "out": out, "out_dtype": output_dtype, "quantize": quantize}
     if (of_a := of_8_bits(scale_recipe_a)) and (of_b := first_name(scale_recipe_b)):
-        from cutegen.torch_ops.micro_scales import check_tensor
+        from cutegen.torch_ops.quantize import check_tensor
 
         for name, each in (("mat_a", mat_a), ("mat_b", mat_b)):
             check_tensor(name, each, (2,), "a matrix of torch, (M, K) or (K, N)")
@@ -90,7 +90,7 @@ def in_atoms(
 
     Raises RequestError for recipes of two kinds and unknown layouts, OperandError for factors of another type.
     """
-    from cutegen.torch_ops.micro_scales import as_atoms, check_recipes, check_swizzles
+    from cutegen.torch_ops.quantize import as_atoms, check_recipes, check_swizzles
 
     check_recipes(function, of)
     check_swizzles(function, swizzles)

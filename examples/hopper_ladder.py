@@ -20,8 +20,7 @@ import cutegen
 from cutegen.analysis.limits import k_tile_cost, limits, rates_of
 from cutegen.api import compile_gemm
 from cutegen.bench.benchmark import Result, bench, require_gpu
-from cutegen.bench.contenders import TORCH, only
-from cutegen.bench.entrants import Entrant
+from cutegen.bench.contenders import TORCH, Entrant, only
 from cutegen.bench.measure import Regime
 from cutegen.cli.options import parse_problem
 from cutegen.contract.problem import ProblemShape
@@ -30,7 +29,7 @@ from cutegen.hardware.targeting import present_target
 from cutegen.plan import GemmPlan
 from cutegen.plan.families import FAMILIES
 from cutegen.spec import Epilogue, GemmSpec, Mma, Operand, Problem, Raster, Schedule, Tile
-from cutegen.support.columns import aligned
+from cutegen.support.words import aligned
 
 TARGET = "sm_90"
 DEFAULT_PROBLEM = "4096,4096,4096"

@@ -17,13 +17,13 @@ from typing import Any
 
 import cutegen
 from cutegen.bench.benchmark import bench, require_gpu
-from cutegen.bench.entrants import Entrant
+from cutegen.bench.contenders import Entrant
 from cutegen.cli.options import parse_problem
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import CutegenError, DeviceError
 from cutegen.plan import GemmPlan
 from cutegen.spec import Epilogue, G2s, G2sCopy, GemmSpec, Mma, Raster, Schedule, Smem, SmemLayout, Tile
-from cutegen.support.columns import aligned
+from cutegen.support.words import aligned
 from cutegen.verify import compare, float64_reference, random_operands
 
 HALF = {"dtype": "f16", "align": 16}

@@ -45,7 +45,7 @@ from cutegen.plan.explain import explain, plan_json  # noqa: E402
 from cutegen.render import render  # noqa: E402
 from cutegen.show.page.document import page_of_plan  # noqa: E402
 from cutegen.spec import GemmSpec, parse_spec, shipped_specs, spec_path  # noqa: E402
-from cutegen.spec.write import spec_table  # noqa: E402
+from cutegen.spec.file import spec_table  # noqa: E402
 
 ACCEPTED, REFUSED = 500, 300
 """Random specs of each outcome."""

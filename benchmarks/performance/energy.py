@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from cutegen.bench.device_state import nvml
+from cutegen.bench.conditions import nvml
 from cutegen.contract.problem import ProblemShape
 
 SECONDS = 1.5

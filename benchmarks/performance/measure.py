@@ -29,15 +29,15 @@ from cutegen.bench.contenders import (
     TORCH_INT,
     TORCH_SCALED,
     Against,
+    Entrant,
     Operands,
     Prepare,
     of_cutlass,
     only,
     others,
 )
-from cutegen.bench.entrants import Entrant
 from cutegen.bench.measure import Call, Regime
-from cutegen.bench.mma_types import MmaTypes
+from cutegen.bench.peak_kernel import MmaTypes
 from cutegen.contract.launch import LaunchContract
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import Instruction

@@ -5,28 +5,32 @@ Layouts, swizzles and composition come from tensor-layouts; this package adds th
 
 from __future__ import annotations
 
-from cutegen.algebra.compact import tile_to_shape
 from cutegen.algebra.expressions import parse_expression
 from cutegen.algebra.layout import (
     ComposedLayout,
+    Dyn,
     Layout,
     LayoutExpr,
+    Partition,
     Swizzle,
     compose,
     cosize,
+    format_layout,
     inner_layout,
     leaves,
     make_layout,
     mode,
     modes,
+    offsets,
+    offsets_2d,
+    offsets_by_row,
+    parse_layout,
     size,
+    spec_notation,
+    tile_to_shape,
     with_inner,
 )
-from cutegen.algebra.notation import Dyn, format_layout, parse_layout, spec_notation
-from cutegen.algebra.partition import Partition
-from cutegen.algebra.tables import offsets, offsets_2d, offsets_by_row
-from cutegen.algebra.tiled_copy import CopyAtomLike, TiledCopy
-from cutegen.algebra.tiled_mma import Extents, MmaAtomLike, OperandName, TiledMma
+from cutegen.algebra.tiled import CopyAtomLike, Extents, MmaAtomLike, OperandName, TiledCopy, TiledMma
 
 __all__ = [
     "ComposedLayout",

@@ -17,9 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutegen.algebra.expressions import ExpressionParser
-from cutegen.algebra.layout import ComposedLayout, IntTree, Layout, LayoutExpr
-from cutegen.algebra.notation import congruent, flatten
-from cutegen.algebra.tables import offsets_by_row
+from cutegen.algebra.layout import ComposedLayout, IntTree, Layout, LayoutExpr, congruent, flatten, offsets_by_row
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Comparison of predictions with results.
 
 limits.py        cycles of each resource for one k-tile
-counters.py      predicted hardware counters, ncu, the CPU executor; bulk_counters.py for wgmma and bulk copies
+counters.py      predicted hardware counters, ncu, the CPU executor
 sass.py          the main loop in the disassembly
 report.py        one kernel: predictions, the compiler's output and the CPU executor's counts
 measured.py      the same kernel on a GPU: times, ceilings, hardware counters

@@ -9,8 +9,7 @@ from typing import Any
 
 from cutegen.analysis.comparison import Comparison, Row
 from cutegen.bench.tables import ceilings_table, result_table
-from cutegen.support.columns import text_width, wrapped
-from cutegen.support.words import plural
+from cutegen.support.words import plural, text_width, wrapped
 
 NAME_WIDTH, LEAST_CELL, GAP = 26, 16, 2
 SHORT = 12  # longest cell shown next to the name of an equal row

@@ -12,17 +12,15 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from cutegen.bench.conditions import PACKAGES, versions
-from cutegen.bench.device_state import nvml
+from cutegen.bench.conditions import PACKAGES, nvml, versions
 from cutegen.errors import CutegenError, SpecError
 from cutegen.hardware import Target
 from cutegen.hardware.targeting import present_target
 from cutegen.plan import GemmPlan, plan
 from cutegen.run.driver import load_driver
 from cutegen.spec import load_spec, shipped_specs
-from cutegen.support.columns import aligned
 from cutegen.support.typed_json import parse_object
-from cutegen.support.words import extents, plural
+from cutegen.support.words import aligned, extents, plural
 from cutegen.verify.trial import CPU, CUDA
 
 LIMIT_S = 600

@@ -26,7 +26,7 @@ from cutegen.spec import load_spec
 from cutegen.verify import compare, expected_outcome, random_extras, random_operands
 from cutegen.verify.counts import count_launch
 from cutegen.verify.grouped import LEFT, given_by
-from cutegen.verify.steps import histogram, steps, steps_between
+from cutegen.verify.reference import histogram, steps, steps_between
 from cutegen.verify.trial import CPU, grouped_extras, small_problem
 
 TIMED = ProblemShape(4096, 4096, 4096)

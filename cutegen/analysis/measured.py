@@ -12,7 +12,7 @@ from cutegen.analysis.counters import CounterRow
 from cutegen.analysis.report import Report
 from cutegen.bench.benchmark import Result, bench, require_gpu
 from cutegen.bench.ceilings import Ceilings, measure_ceilings, rounds_of_all
-from cutegen.bench.entrants import Entrant
+from cutegen.bench.contenders import Entrant
 from cutegen.bench.measure import WARM_UP_ROUNDS
 from cutegen.errors import DeviceError, OutsideError
 from cutegen.hardware.targeting import present_target

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cutegen.analysis.limits import KTileCost, Limit, k_tile_cost, k_tiles_of_a_cta, limits, rates_of
 from cutegen.analysis.sass import MULTIPLIES, Loop, main_loop
 from cutegen.bench.ceilings import Ceilings
-from cutegen.bench.mma_types import MmaTypes
+from cutegen.bench.peak_kernel import MmaTypes
 from cutegen.build import Artifact, disassemble
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import OutsideError

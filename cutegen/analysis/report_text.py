@@ -12,8 +12,7 @@ from cutegen.analysis.report import Execution, Report
 from cutegen.bench.ceilings import Ceilings
 from cutegen.bench.tables import ceiling_lines, ceilings_table, result_lines, result_table
 from cutegen.build.tables import instruction_lines, instruction_table
-from cutegen.support.columns import aligned, wrapped
-from cutegen.support.words import plural
+from cutegen.support.words import aligned, plural, wrapped
 
 SHOWN_SASS = 12
 NEARLY = 0.9

@@ -11,12 +11,21 @@ from typing import Any
 
 from cutegen.bench.ceilings import Ceilings
 from cutegen.bench.checked import Ready, prepared, prepared_call
-from cutegen.bench.contenders import TORCH, TORCH_GROUPED, TORCH_LOOP, Against, Prepare, others
-from cutegen.bench.device_state import DeviceState, nvml
-from cutegen.bench.entrants import Entrant, Setting, by_setting
+from cutegen.bench.conditions import DeviceState, nvml
+from cutegen.bench.contenders import (
+    TORCH,
+    TORCH_GROUPED,
+    TORCH_LOOP,
+    Against,
+    Entrant,
+    Prepare,
+    Setting,
+    by_setting,
+    others,
+)
 from cutegen.bench.grouped import GroupSizes, others_of_groups
 from cutegen.bench.measure import Measurement, Regime, graph_times, launch_times
-from cutegen.bench.mma_types import MmaTypes
+from cutegen.bench.peak_kernel import MmaTypes
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import DeviceError
 from cutegen.hardware import dtype

@@ -12,8 +12,7 @@ from functools import partial
 
 from cutegen.bench import mma_peak, read_peak, wgmma_peak
 from cutegen.bench.measure import WARM_UP_ROUNDS, Call, Measurement, launch_times
-from cutegen.bench.mma_types import MmaTypes
-from cutegen.bench.peak_kernel import PeakKernel
+from cutegen.bench.peak_kernel import MmaTypes, PeakKernel
 from cutegen.hardware import Instruction
 from cutegen.run.driver import Driver, load_driver
 

@@ -9,11 +9,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from cutegen.bench.contenders import Against, Operands, Prepare
-from cutegen.bench.entrants import Entrant
+from cutegen.bench.contenders import Against, Entrant, Operands, Prepare
 from cutegen.bench.grouped import GroupSizes, product_of_groups
 from cutegen.bench.measure import Call, Graph, Regime, captured, l2_bytes, operand_sets
-from cutegen.bench.mma_types import MmaTypes
+from cutegen.bench.peak_kernel import MmaTypes
 from cutegen.contract.launch import OPERANDS, RESULT, LaunchContract
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import CheckError, CutegenError

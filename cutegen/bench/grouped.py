@@ -9,9 +9,8 @@ from typing import Any
 
 from cutegen.bench.contenders import TORCH_GROUPED, TORCH_LOOP, Operands, Prepare, torch_product
 from cutegen.bench.measure import Call
-from cutegen.contract.groups import Groups
 from cutegen.contract.launch import OPERANDS, RESULT, LaunchContract
-from cutegen.contract.problem import ProblemShape
+from cutegen.contract.problem import Groups, ProblemShape
 from cutegen.run.call.storage import ENDS_NAMES, call_tensors
 from cutegen.verify.error_bounds import Bounded, Outcome
 from cutegen.verify.grouped import LEFT, GroupedCall, given_by, part_of

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cutegen.algebra import size
-from cutegen.bench.mma_types import FMA, MmaTypes
-from cutegen.bench.peak_kernel import NEGATION, PeakKernel, begun, draw, looped, stored
+from cutegen.bench.peak_kernel import FMA, NEGATION, MmaTypes, PeakKernel, begun, draw, looped, stored
 from cutegen.hardware import UNIVERSAL_FMA, dtype
 from cutegen.hardware.units import WARP
 

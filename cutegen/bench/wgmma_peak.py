@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cutegen.bench.mma_types import WGMMA_N, MmaTypes
-from cutegen.bench.peak_kernel import NEGATION, PeakKernel, begun, draw, looped, stored
+from cutegen.bench.peak_kernel import NEGATION, WGMMA_N, MmaTypes, PeakKernel, begun, draw, looped, stored
 from cutegen.hardware import GMMA_LAYOUTS, OperandDescriptors, dtype, operand_descriptors
 from cutegen.hardware.units import WARPGROUP, WGMMA_ROWS
 

@@ -8,14 +8,13 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 
-from cutegen.build.artifact import CUBIN, MANIFEST, PLAN, PTX, SOURCE, Artifact, Content
+from cutegen.build import artifact
 from cutegen.build.cache import Cache
 from cutegen.build.compiler import CompilerOutput, compile_source
 from cutegen.build.cubin import resource_usage
+from cutegen.build.disk import TemporaryFolder, workspace
 from cutegen.build.emission import check_emission, check_mbarriers, count_instructions, count_mbarriers
-from cutegen.build.manifest import Digest, InstructionCounts, Manifest
 from cutegen.build.request import BuildRequest
-from cutegen.build.workspace import TemporaryFolder, workspace
 from cutegen.errors import CacheError, EmissionError
 
 DEFAULT_TIMEOUT_S = 120.0
@@ -29,7 +28,7 @@ tile. Sums that do not fit spill far more."""
 _log = logging.getLogger("cutegen.build")
 
 
-def build(request: BuildRequest, cache: Cache, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> Artifact:
+def build(request: BuildRequest, cache: Cache, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> artifact.Artifact:
     """Return the artifact for `request`: from the cache, or compiled within `timeout_s` and published there.
 
     If the cache cannot be written, one warning is logged and the artifact is kept in a temporary folder until the
@@ -52,7 +51,7 @@ def build(request: BuildRequest, cache: Cache, *, timeout_s: float = DEFAULT_TIM
             return _keep_uncached(content, error)
 
 
-def _make(request: BuildRequest, timeout_s: float) -> Content:
+def _make(request: BuildRequest, timeout_s: float) -> artifact.Content:
     with workspace() as directory:
         output = compile_source(
             request.source,
@@ -64,10 +63,10 @@ def _make(request: BuildRequest, timeout_s: float) -> Content:
         try:
             return inspect_output(request, output)
         except EmissionError as error:
-            raise EmissionError(f"{request.source.entry}: {error}; the PTX is {directory / PTX}") from error
+            raise EmissionError(f"{request.source.entry}: {error}; the PTX is {directory / artifact.PTX}") from error
 
 
-def inspect_output(request: BuildRequest, output: CompilerOutput) -> Content:
+def inspect_output(request: BuildRequest, output: CompilerOutput) -> artifact.Content:
     """Return the artifact of the compiler's output, checked against the plan. Raises EmissionError."""
     source = request.source
     emitted = count_instructions(output.ptx.decode(), source.entry, request.instructions)
@@ -79,25 +78,25 @@ def inspect_output(request: BuildRequest, output: CompilerOutput) -> Content:
         *_given_up(request, output.of_wgmma),
     )
     files = {
-        SOURCE: source.text.encode(),
-        PLAN: request.plan_json.encode(),
-        PTX: output.ptx,
-        CUBIN: output.cubin,
+        artifact.SOURCE: source.text.encode(),
+        artifact.PLAN: request.plan_json.encode(),
+        artifact.PTX: output.ptx,
+        artifact.CUBIN: output.cubin,
     }
     inputs = request.inputs
-    manifest = Manifest(
+    manifest = artifact.Manifest(
         format_version=inputs.format_version,
         key=inputs.key,
         entry=source.entry,
         inputs=inputs,
-        files={name: Digest.of(data) for name, data in files.items()},
+        files={name: artifact.Digest.of(data) for name, data in files.items()},
         registers=usage.registers,
         spill_bytes=usage.stack_bytes,
-        instructions=InstructionCounts(dict(request.instructions), emitted),
+        instructions=artifact.InstructionCounts(dict(request.instructions), emitted),
         warnings=warnings,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )
-    return Content(manifest, {**files, MANIFEST: manifest.to_bytes()})
+    return artifact.Content(manifest, {**files, artifact.MANIFEST: manifest.to_bytes()})
 
 
 def _mbarriers(request: BuildRequest, ptx: str) -> tuple[str, ...]:
@@ -138,7 +137,7 @@ def _multiplies_by_wgmma(instructions: Iterable[str]) -> bool:
     return any(opcode.startswith("wgmma.") for opcode in instructions)
 
 
-def _keep_uncached(content: Content, reason: CacheError) -> Artifact:
+def _keep_uncached(content: artifact.Content, reason: CacheError) -> artifact.Artifact:
     _log.warning("%s; this build is not cached", reason)
     try:
         folder = TemporaryFolder.make("uncached")
@@ -146,7 +145,7 @@ def _keep_uncached(content: Content, reason: CacheError) -> Artifact:
         content.write(folder.path)
     except OSError as error:
         raise CacheError(f"{reason}; a temporary artifact cannot be written either: {error}") from error
-    return Artifact(folder.path, content, hit=False, lasts=False)
+    return artifact.Artifact(folder.path, content, hit=False, lasts=False)
 
 
 def _remove_at_exit(folder: TemporaryFolder, owner: int) -> None:

@@ -7,6 +7,7 @@ folder is its time of last use. Names that begin with a dot are entries being wr
 
 from __future__ import annotations
 
+import difflib
 import logging
 import os
 import re
@@ -16,16 +17,15 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TypeVar
 
 from filelock import BaseFileLock, FileLock, Timeout
 from platformdirs import user_cache_path
 
-from cutegen.build.artifact import FILES, MANIFEST, Artifact, Content, read_content
+from cutegen.build.artifact import FILES, MANIFEST, SOURCE, Artifact, Content, Manifest, read_content
 from cutegen.build.disk import FULL, folder_bytes, names_in, open_folder, read_file, remove, sync_directory
-from cutegen.build.manifest import Manifest
 from cutegen.build.request import BuildRequest
 from cutegen.errors import ArtifactError, CacheError
 from cutegen.support import environment
@@ -419,3 +419,72 @@ def _older_than(path: Path, time_s: float) -> bool:
 def _remove_all(paths: Iterable[Path]) -> tuple[str, ...]:
     """Remove each; return why the remaining ones remain."""
     return tuple(failure for path in paths if (failure := remove(path)))
+
+
+# Explains why a cache lookup found nothing: the nearest entry of the same kernel, and how it differs.
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A field of the key that differs between a cached entry and a request."""
+
+    field: str
+    cached: str
+    requested: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Miss:
+    """Reason why a lookup found nothing: the nearest entry of the same kernel, and how it differs.
+
+    `nearest` is None if the kernel was never built here. `source_diff` is a unified diff of the two kernel files.
+    """
+
+    nearest: Entry | None
+    differences: tuple[Difference, ...]
+    source_diff: tuple[str, ...]
+
+
+def explain_miss(cache: Cache, request: BuildRequest) -> Miss:
+    """Compare `request` with the entry of the same kernel in `cache` that differs in the fewest fields of the key.
+
+    A cache or an entry that cannot be read yields no explanation, and is not an error here.
+    """
+    found = [(entry, _differences(manifest, request)) for entry, manifest in _of_the_same_kernel(cache, request)]
+    if not found:
+        return Miss(nearest=None, differences=(), source_diff=())
+    nearest, differences = min(found, key=lambda each: len(each[1]))
+    return Miss(nearest=nearest, differences=differences, source_diff=_source_diff(nearest, request))
+
+
+def _of_the_same_kernel(cache: Cache, request: BuildRequest) -> Iterator[tuple[Entry, Manifest]]:
+    with suppress(CacheError):
+        for entry in cache.entries():
+            with suppress(ArtifactError):
+                if (manifest := entry.manifest()).entry == request.source.entry:
+                    yield entry, manifest
+
+
+def _differences(manifest: Manifest, request: BuildRequest) -> tuple[Difference, ...]:
+    cached, requested = manifest.inputs, request.inputs
+    return tuple(
+        Difference(field.name, _text(getattr(cached, field.name)), _text(getattr(requested, field.name)))
+        for field in fields(requested)
+        if getattr(cached, field.name) != getattr(requested, field.name)
+    )
+
+
+def _text(value: object) -> str:
+    return ", ".join(value) if isinstance(value, tuple) else str(value)
+
+
+def _source_diff(entry: Entry, request: BuildRequest) -> tuple[str, ...]:
+    try:
+        cached = read_file(entry.path / SOURCE, FILES[SOURCE], owner=os.geteuid()).decode()
+    except (ArtifactError, UnicodeDecodeError):
+        return ()
+    return tuple(
+        difflib.unified_diff(
+            cached.splitlines(), request.source.text.splitlines(), "cached", "requested", n=0, lineterm=""
+        )
+    )

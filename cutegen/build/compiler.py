@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import IO
 
 from cutegen.build.artifact import CUBIN, FILES, PTX, SOURCE
-from cutegen.build.disk import read_file
+from cutegen.build.disk import no_room, read_file
 from cutegen.build.request import COMPILE_OPTIONS, module_paths
-from cutegen.build.workspace import no_room
 from cutegen.contract.source import KernelSource
 from cutegen.errors import ArtifactError, CompileError
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from cutegen.build.workspace import no_room, workspace
+from cutegen.build.disk import no_room, workspace
 from cutegen.errors import CompileError, OutsideError
 
 _EIATTR_REGCOUNT = 0x2F

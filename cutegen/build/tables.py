@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from cutegen.build.artifact import PLAN, Artifact
-from cutegen.build.manifest import InstructionCounts
-from cutegen.build.misses import Miss
-from cutegen.support.columns import aligned, wrapped
+from cutegen.build.artifact import PLAN, Artifact, InstructionCounts
+from cutegen.build.cache import Miss
 from cutegen.support.typed_json import parse_object, read
+from cutegen.support.words import aligned, wrapped
 
 SHOWN_DIFF_LINES = 40
 NOT_KEPT = "none: the cache cannot be written; --out FOLDER keeps the kernel"

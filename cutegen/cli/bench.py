@@ -8,17 +8,16 @@ from typing import Annotated
 
 import typer
 
+from cutegen.bench import tables
 from cutegen.bench.benchmark import Result, require_gpu
 from cutegen.bench.benchmark import bench as run_bench
 from cutegen.bench.ceilings import measure_ceilings, rounds_of_all
 from cutegen.bench.conditions import conditions
-from cutegen.bench.entrants import Entrant
+from cutegen.bench.contenders import Entrant
 from cutegen.bench.grouped import GroupSizes
 from cutegen.bench.measure import WARM_UP_ROUNDS, Regime
 from cutegen.bench.recorded import CallTimes, bench_calls, rounds_of
-from cutegen.bench.recorded_tables import calls_csv, calls_lines, calls_markdown, calls_table
 from cutegen.bench.suites import SUITES
-from cutegen.bench.tables import bench_table, ceiling_lines, result_lines, roofline
 from cutegen.cli import options
 from cutegen.cli.groups import GivenGroups, named_groups
 from cutegen.cli.output import Answer, require_folder, suffix_of, write_file
@@ -28,7 +27,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.errors import RequestError, by_exit_code
 from cutegen.hardware.lookup import find
 from cutegen.hardware.targeting import present_gpu_name
-from cutegen.pack.calls import read_calls
+from cutegen.pack.kernel_list import read_calls
 from cutegen.support.words import plural
 
 
@@ -128,11 +127,11 @@ def bench(
                 after_round=bar.advance,
             )
     answer.give(
-        lambda: bench_table(ceilings, results, conditions()),
-        lambda: [*ceiling_lines(ceilings), *result_lines(ceilings, results)],
+        lambda: tables.bench_table(ceilings, results, conditions()),
+        lambda: [*tables.ceiling_lines(ceilings), *tables.result_lines(ceilings, results)],
     )
     if plot is not None:
-        write_file("--plot", plot, roofline(ceilings, results).encode())
+        write_file("--plot", plot, tables.roofline(ceilings, results).encode())
 
 
 _OF_SPECS = frozenset({"problem", "suite", "batch", "groups", "sizes", "arch", "plot", "cutlass"})
@@ -151,11 +150,11 @@ def _calls(listed: Path, rounds: int, regimes: Sequence[Regime], *, out: Path | 
         times.extend(bench_calls(calls, rounds=rounds, regimes=regimes, before=begin, after_round=bar.advance))
     device = present_gpu_name() or "this GPU"
     if out is not None and suffix in (".md", ".csv") and not json:
-        text = calls_markdown(times, device) if suffix == ".md" else calls_csv(times)
+        text = tables.calls_markdown(times, device) if suffix == ".md" else tables.calls_csv(times)
         write_file("--out", out, text.encode())
     else:
         answer = Answer(json or suffix == ".json", out)
-        answer.give(lambda: calls_table(times, conditions()), lambda: calls_lines(times, device))
+        answer.give(lambda: tables.calls_table(times, conditions()), lambda: tables.calls_lines(times, device))
     if failed := {each.call: each.exit_code for each in times if each.exit_code}:
         error = by_exit_code(max(failed.values()))
         raise error(f"{len(failed)} of {plural(len(calls), 'call')} have no kernel here; the others are shown")

@@ -18,9 +18,8 @@ from cutegen.cli.many import built, named_kernels, refuse_failures
 from cutegen.cli.output import Answer, complain
 from cutegen.cli.subject import KERNEL_SUFFIX
 from cutegen.errors import RequestError
-from cutegen.pack.building import Outcome
+from cutegen.pack.building import Outcome, check_folders, copy_artifacts
 from cutegen.pack.kernel_list import RequestedKernel
-from cutegen.pack.making import check_folders, copy_artifacts
 from cutegen.pack.tables import outcome_lines, outcome_table
 
 OF_SPECS = frozenset({"problem", "batch", "groups", "listed", "scheduler"})

@@ -17,8 +17,8 @@ from cutegen.cli.output import Answer
 from cutegen.cli.parsing import Verbs
 from cutegen.cli.verbs import VERBS
 from cutegen.errors import ArtifactError, CacheError, CheckError
-from cutegen.support.columns import aligned, wrapped
 from cutegen.support.environment import parse_size_bytes
+from cutegen.support.words import aligned, wrapped
 
 SHOWN_KEY_DIGITS = 16
 

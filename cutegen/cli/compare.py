@@ -16,8 +16,7 @@ from cutegen.analysis.comparison_text import comparison_lines, comparison_table
 from cutegen.api import request_of
 from cutegen.bench.benchmark import bench, require_gpu
 from cutegen.bench.ceilings import measure_ceilings, rounds_of_all
-from cutegen.bench.contenders import TORCH, only
-from cutegen.bench.entrants import Entrant
+from cutegen.bench.contenders import TORCH, Entrant, only
 from cutegen.bench.measure import WARM_UP_ROUNDS, Regime
 from cutegen.build import Artifact, Cache, build
 from cutegen.cli import options

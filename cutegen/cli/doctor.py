@@ -14,7 +14,7 @@ from cutegen.errors import CutegenError, DeviceError
 from cutegen.hardware import TARGETS
 from cutegen.hardware.targeting import choose_target, present_target
 from cutegen.run.driver import load_driver
-from cutegen.support.columns import aligned
+from cutegen.support.words import aligned
 from cutegen.verify.reference import require_torch_gpu
 
 

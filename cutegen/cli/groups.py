@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from cutegen.cli.options import named_problem, parse_sizes
-from cutegen.contract.distributions import Distribution
-from cutegen.contract.groups import Groups
-from cutegen.contract.problem import ProblemShape
+from cutegen.contract.problem import Distribution, Groups, ProblemShape
 from cutegen.errors import RequestError
 
 SMALL_GROUPS = 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cutegen.cli.options import JsonOption, OutOption
 from cutegen.cli.output import Answer
 from cutegen.spec import load_spec, shipped_specs
-from cutegen.support.columns import aligned
+from cutegen.support.words import aligned
 
 
 def list(out: OutOption = None, json: JsonOption = False) -> None:

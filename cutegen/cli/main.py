@@ -19,7 +19,7 @@ from cutegen.cli.output import complain
 from cutegen.cli.parsing import Listed, Verbs
 from cutegen.cli.verbs import VERBS
 from cutegen.errors import CutegenError, OutsideError, SpecError
-from cutegen.support.columns import text_width
+from cutegen.support.words import text_width
 
 _OUT_OF = (errno.ENOSPC, errno.EDQUOT)
 INTERRUPTED = 130  # as in shells: 128 + SIGINT

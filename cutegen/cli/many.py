@@ -14,9 +14,7 @@ from cutegen.cli.output import complain
 from cutegen.cli.progress import progress
 from cutegen.errors import DeviceError, RequestError, by_exit_code
 from cutegen.executors import ClusterWorkers, LocalWorkers, Workers, present_gpus
-from cutegen.executors.gpus import PresentGpu, alike
-from cutegen.executors.processes import StoppableProcesses
-from cutegen.executors.workers import default_compilers
+from cutegen.executors.workers import PresentGpu, StoppableProcesses, alike, default_compilers
 from cutegen.hardware.targeting import present_target
 from cutegen.pack.building import Outcome, build_all
 from cutegen.pack.kernel_list import RequestedKernel, combinations, read_list

@@ -13,8 +13,7 @@ from typing import Annotated, Any, TypeAlias
 import typer
 
 from cutegen.contract import ProblemShape
-from cutegen.contract.distributions import Distribution
-from cutegen.contract.problem import MAX_BATCH, MAX_EXTENT
+from cutegen.contract.problem import MAX_BATCH, MAX_EXTENT, Distribution
 from cutegen.errors import RequestError
 from cutegen.hardware import TARGETS
 from cutegen.hardware.naming import GPU_NAMES

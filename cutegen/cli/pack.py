@@ -13,8 +13,7 @@ from cutegen.cli import options
 from cutegen.cli.many import built, named_kernels, refuse_failures
 from cutegen.cli.output import Answer
 from cutegen.errors import RequestError
-from cutegen.pack.building import Outcome
-from cutegen.pack.making import make_pack
+from cutegen.pack.building import Outcome, make_pack
 from cutegen.pack.tables import outcome_lines, outcome_table, pack_lines, pack_table, packed_line
 
 OF_MAKING = frozenset({"specs", "problem", "batch", "groups", "arch", "listed", "out", "partial", "jobs", "scheduler"})

@@ -13,7 +13,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan, ProbePlan
 from cutegen.plan.costs import key_costs
 from cutegen.plan.launch_of_sizes import OfSizes, of_sizes
-from cutegen.support.columns import text_width, wrapped
+from cutegen.support.words import text_width, wrapped
 from cutegen.tuned.answer import plan as make_plan
 
 

@@ -11,7 +11,7 @@ from cutegen.analysis.measured import Timing, measure, profile, rounds_in_all, w
 from cutegen.analysis.report import Report, execute
 from cutegen.analysis.report import report as make_report
 from cutegen.analysis.report_text import report_lines, report_table
-from cutegen.bench.entrants import Entrant
+from cutegen.bench.contenders import Entrant
 from cutegen.cli import options
 from cutegen.cli.output import Answer
 from cutegen.cli.progress import progress

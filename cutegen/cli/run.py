@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import typer
 
 from cutegen.cli import options
 from cutegen.cli.groups import GivenGroups, named_groups
+from cutegen.cli.options import ExecutionOptions
 from cutegen.cli.output import Answer, complain
 from cutegen.cli.progress import progress
-from cutegen.cli.run_ptx import run_ptx
 from cutegen.cli.subject import Subject, named_subject
 from cutegen.contract import ProblemShape
-from cutegen.errors import CheckError, DeviceError, RequestError
+from cutegen.errors import CheckError, DeviceError, OutsideError, PtxFault, RequestError
 from cutegen.hardware.targeting import present_target
 from cutegen.plan import GemmPlan, ProbePlan
+from cutegen.ptx import Program
 from cutegen.run import Probe
-from cutegen.run.foreign import words_launch
+from cutegen.run.foreign import ForeignLaunch, of_file, read_ptx, words_launch
 from cutegen.support.words import plural
 from cutegen.verify.cost_estimate import LONG_S, LONGEST_S, duration, estimate_s, worthwhile_jobs
+from cutegen.verify.foreign_report import launch_lines
 from cutegen.verify.probes import probe_lines, probe_table, try_probe, wrong_probe
 from cutegen.verify.trial import Asked, Execution, small_problem, try_kernel
 from cutegen.verify.trial_report import other_counts, trial_lines, trial_table, wrong_result
@@ -200,3 +204,44 @@ def _be_patient(
         took = f"about {duration(seconds)} on the CPU with {plural(jobs, 'job')}"
         complain("note", f"--problem {asked} takes {took}; {way_out}")
     return replace(execution, jobs=jobs)
+
+
+# `cutegen run --ptx`: a PTX file, executed on the CPU, with a report of what it did.
+
+
+def run_ptx(
+    file: Path, launch: ForeignLaunch, execution: ExecutionOptions, *, seed: int, save: Path | None, answer: Answer
+) -> None:
+    """Execute, report, and save the arrays on request. Raises RequestError, PtxFault, OutsideError."""
+    with of_file(file):
+        program = Program.parse(read_ptx(file))
+    generator = np.random.default_rng(seed)
+    values = [make(generator) for make in launch.make]
+    launch.entry_of(program)  # before the progress begins
+    printed: list[str] = []
+    try:
+        with progress() as told, of_file(file):
+            report = launch.run(program, values, progress=told, printed=printed.append, **execution.keywords())
+    except PtxFault:
+        typer.echo("".join(printed), nl=False, err=True)  # what it said before
+        raise
+    saved = [] if save is None else _save(save, values)
+    answer.give(
+        lambda: {**asdict(report), "saved": saved},
+        lambda: [*launch_lines(report), *(f"saved {path}" for path in saved)],
+    )
+
+
+def _save(directory: Path, values: list[Any]) -> list[str]:
+    """Save each array as DIR/argN.npy."""
+    saved = []
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for i, value in enumerate(values):
+            if isinstance(value, np.ndarray):
+                path = directory / f"arg{i}.npy"
+                np.save(path, value)
+                saved.append(str(path))
+    except OSError as error:
+        raise OutsideError(f"--save: {directory} cannot be written: {error.strerror}") from error
+    return saved

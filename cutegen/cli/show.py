@@ -14,7 +14,7 @@ import typer
 
 from cutegen.algebra import LayoutExpr, inner_layout, parse_expression, size
 from cutegen.algebra.coordinates import is_of_coordinates, parse_coordinates
-from cutegen.algebra.notation import flatten
+from cutegen.algebra.layout import flatten
 from cutegen.cli import options
 from cutegen.cli.groups import GivenGroups, named_groups
 from cutegen.cli.output import Answer
@@ -26,7 +26,7 @@ from cutegen.plan import GemmPlan, ProbePlan
 from cutegen.show.canvas import Picture
 from cutegen.show.follow import Element
 from cutegen.show.page import Opened, page_of_layout, page_of_plan
-from cutegen.show.page.thread_values import page as page_of_thread_values
+from cutegen.show.page.document import page as page_of_thread_values
 from cutegen.show.parts import OF_A_PROBE, PICTURES, Part, probe, thread_values, view_of
 from cutegen.show.parts import element as element_part
 from cutegen.show.parts import layout as layout_part

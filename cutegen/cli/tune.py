@@ -39,12 +39,12 @@ from cutegen.cli.pictures import Format, choose_format, deliver_text
 from cutegen.cli.progress import progress
 from cutegen.cli.verbs import VERBS
 from cutegen.contract import ProblemShape
-from cutegen.contract.distributions import Distribution
+from cutegen.contract.problem import Distribution
 from cutegen.errors import ArtifactError, CheckError, OutsideError, RequestError
 from cutegen.executors import Workers
 from cutegen.hardware.lookup import find
 from cutegen.hardware.targeting import choose_target, present_gpu_name
-from cutegen.pack.calls import read_calls
+from cutegen.pack.kernel_list import read_calls
 from cutegen.spec import GemmSpec
 from cutegen.support.words import naturals, plural
 from cutegen.tune.campaign import Outcome, campaign_id, run_campaign
@@ -53,8 +53,8 @@ from cutegen.tune.journal import Journal
 from cutegen.tune.listed import Listed, weighted
 from cutegen.tune.listed import listed as listed_calls
 from cutegen.tune.measuring import end_children
+from cutegen.tune.pick_winner import keep_winner
 from cutegen.tune.plot_svg import plot_svg
-from cutegen.tune.recording import keep_winner
 from cutegen.tune.space import MOST
 from cutegen.tune.tables import list_lines, list_table, record_lines, record_table, tuned_lines, tuned_table
 from cutegen.tune.tune_requests import TuneRequest, tune_request_of

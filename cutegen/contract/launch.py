@@ -10,17 +10,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeVar
 
-from cutegen.contract.groups import GROUP, Groups
-from cutegen.contract.pairs import PAIR, Pairs
-from cutegen.contract.problem import ProblemShape
-from cutegen.contract.quantized import FactorsOfC
-from cutegen.contract.tensor_map import (
-    STRIDE_MULTIPLE_BYTES,
-    MapMode,
-    TensorMapContract,
-    TensorMapFields,
-    tensor_map_fields,
-)
+from cutegen.contract import tensor_map
+from cutegen.contract.problem import GROUP, PAIR, FactorsOfC, Groups, Pairs, ProblemShape
 from cutegen.hardware import dtype
 from cutegen.support.typed_json import read
 
@@ -184,7 +175,7 @@ class CallSize:
 def gemm_parameters(
     tensors: tuple[TensorContract, ...],
     scalars: tuple[str, ...],
-    maps: tuple[TensorMapContract, ...] = (),
+    maps: tuple[tensor_map.TensorMapContract, ...] = (),
     workspace: tuple[str, ...] = (),
     addressed: tuple[str, ...] = (),
     groups: Groups | None = None,
@@ -243,7 +234,7 @@ class LaunchContract:
 
     `tensors` are A, B and C, the factors of their blocks, then the other epilogue tensors: "source" (the input C),
     "residual", the biases, the scales, "aux", and C's factors. `scalars` are named after `alpha` and `beta`. `epilogue`
-    is the chain from a sum to C, expressions in the grammar of `cutegen.spec.expression`, with "aux" where the value is
+    is the chain from a sum to C, expressions in the grammar of `cutegen.spec.steps`, with "aux" where the value is
     stored. `grid.z` counts a batch. `given` are tensors that a call passes with another major than the kernel reads: it
     reads a transposed copy.
 
@@ -279,7 +270,7 @@ class LaunchContract:
     threads: int
     dynamic_smem_bytes: int
     ctas_per_multiprocessor: int | None = None
-    maps: tuple[TensorMapContract, ...] = ()
+    maps: tuple[tensor_map.TensorMapContract, ...] = ()
     split: SplitContract | None = None
     given: tuple[TensorContract, ...] = ()
     cluster: tuple[int, int] = ONE_CTA
@@ -322,7 +313,7 @@ class LaunchContract:
         if self.pairs is None:
             return 1
         b, width = self.tensor("b"), self.pairs.width
-        unit_bytes = STRIDE_MULTIPLE_BYTES if b.major == "n" and width is None and self.maps else 1
+        unit_bytes = tensor_map.STRIDE_MULTIPLE_BYTES if b.major == "n" and width is None and self.maps else 1
         blocks = [x.block[0] for x in self.factors if x.block is not None and x.name == "scale_b"]
         return 2 * max([*blocks, width or max(1, unit_bytes // dtype(b.dtype).bytes)])
 
@@ -449,7 +440,7 @@ class LaunchContract:
                 values[leading] = strides.leading
         return tuple(values[parameter.name] for parameter in self.parameters)
 
-    def map_fields(self, size: CallSize) -> tuple[TensorMapFields, ...]:
+    def map_fields(self, size: CallSize) -> tuple[tensor_map.TensorMapFields, ...]:
         """Return the fields that each of `maps` is encoded from, for one problem.
 
         An operand shared by the batch has the batch stride 0. An empty matrix is given one element: a kernel reads
@@ -457,18 +448,18 @@ class LaunchContract:
         """
         return tuple(self._map_fields(each, size) for each in self.maps)
 
-    def _map_fields(self, contract: TensorMapContract, size: CallSize) -> TensorMapFields:
+    def _map_fields(self, contract: tensor_map.TensorMapContract, size: CallSize) -> tensor_map.TensorMapFields:
         tensor, strides = self.tensor(contract.name), size.strides[contract.name]
         extents = dict(zip(tensor.modes, tensor.extents(size.problem, self.groups), strict=True))
         (other,) = (mode for mode in tensor.modes if mode != tensor.major)
-        along = [MapMode(extents[tensor.major], 1, contract.box[0])]
-        across = [MapMode(extents[other], strides.leading, contract.box[1])]
+        along = [tensor_map.MapMode(extents[tensor.major], 1, contract.box[0])]
+        across = [tensor_map.MapMode(extents[other], strides.leading, contract.box[1])]
         if self.pairs is not None and tensor.name in (self.pairs.operand, f"scale_{self.pairs.operand}"):
             columns, tile = along if tensor.major == self.pairs.of else across, self.cta_tile["mn".index(self.pairs.of)]
             together = tile if tensor.block is None else columns[0].box  # a box has those of both members
             columns[:] = columns[0].split(self.pairs.modes(columns[0].extent), together // 2)
-        modes = [along[0], *across, *along[1:], MapMode(self._matrices(tensor, size), strides.batch, 1)]
-        return tensor_map_fields(tensor.dtype, modes, contract.swizzle_bytes)
+        modes = [along[0], *across, *along[1:], tensor_map.MapMode(self._matrices(tensor, size), strides.batch, 1)]
+        return tensor_map.tensor_map_fields(tensor.dtype, modes, contract.swizzle_bytes)
 
     def _matrices(self, tensor: TensorContract, size: CallSize) -> int:
         """Return how many matrices a call has of a tensor: one for each product, or one that packs all groups."""

@@ -1,7 +1,7 @@
 """Finds the kernel that serves a call: from the operands to a request, and from the request to a kernel.
 
-    shapes.py      extents and batches, by torch.matmul's rules; types.py: element types; formula.py: the epilogue's ops
-    gated.py       activations of pairs of columns, with the order of the weight's
+    shapes.py      extents, batches and element types, by torch.matmul's rules
+    formula.py     the epilogue's ops, and activations, also of pairs of columns
     placement.py   each tensor in place, or as a copy that some kernel reads
     request.py     what a call requires of a kernel
     resolve.py     from the tensors of a call to its request

@@ -10,14 +10,13 @@ import numpy as np
 from cutegen.contract.launch import RESULT_FACTORS
 from cutegen.dispatch.block_scales import LEAST_TARGET, blocks_of
 from cutegen.dispatch.cpu_time_guard import guard_cpu_time
-from cutegen.dispatch.formula import Formula
-from cutegen.dispatch.gated import LEAST_OF_PAIRS
+from cutegen.dispatch.formula import LEAST_OF_PAIRS, Formula
 from cutegen.dispatch.placement import VECTOR_BYTES, Copy
 from cutegen.dispatch.prepared_call import prepare_call
 from cutegen.dispatch.quantized import ELEMENT, LEAST_OF_QUANTIZED, has_kernel
 from cutegen.dispatch.resolve import CallTarget, Given, Resolved, resolve, with_rows
 from cutegen.dispatch.settings import settings
-from cutegen.dispatch.types import OUT_DTYPES
+from cutegen.dispatch.shapes import OUT_DTYPES
 from cutegen.errors import OperandError, RequestError
 from cutegen.hardware import dtype as element_type
 from cutegen.hardware.targeting import DEFAULT_TARGET, choose_target

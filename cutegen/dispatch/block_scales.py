@@ -16,12 +16,10 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any, TypedDict
 
-from cutegen.contract.groups import Groups
-from cutegen.contract.pairs import Pairs
+from cutegen.contract.problem import Groups, Pairs
 from cutegen.dispatch.placement import VECTOR_BYTES, Copy, Placement, alignment, as_matrices, major_of
 from cutegen.dispatch.request import Matrix
-from cutegen.dispatch.shapes import Multiplied, Shape
-from cutegen.dispatch.types import FLOAT8
+from cutegen.dispatch.shapes import FLOAT8, Multiplied, Shape
 from cutegen.errors import OperandError
 from cutegen.hardware import PACKED, Instruction, target
 from cutegen.hardware import dtype as element_type

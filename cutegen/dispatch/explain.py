@@ -12,7 +12,7 @@ from cutegen.dispatch.request import Matrix, Request
 from cutegen.dispatch.resolve import Resolved
 from cutegen.hardware import PACKED, Instruction, target
 from cutegen.hardware.factor_atoms import ATOM_ROWS, BLOCK_VALUES, PER_WORD
-from cutegen.support.columns import aligned
+from cutegen.support.words import aligned
 
 
 def explained(resolved: Resolved) -> str:

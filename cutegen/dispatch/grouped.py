@@ -12,36 +12,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from cutegen.contract.buckets import bucket
-from cutegen.contract.groups import GROUP, Groups
 from cutegen.contract.launch import ENDS, OPERANDS, RESULT_FACTORS
-from cutegen.contract.problem import ProblemShape
-from cutegen.contract.quantized import FactorsOfC
-from cutegen.dispatch.block_scales import (
-    SCALES,
-    SECOND,
-    Block,
-    HowRead,
-    block_of,
-    block_of_atoms,
-    check_factors,
-    check_number,
-    check_target,
-    check_types_of_atoms,
-    check_values,
-    in_atoms,
-    place_atoms,
-    place_factors,
-    takes_any_stride,
-)
-from cutegen.dispatch.formula import Formula
-from cutegen.dispatch.gated import LEAST_OF_PAIRS, Gated, gated_of
+from cutegen.contract.problem import GROUP, FactorsOfC, Groups, ProblemShape, bucket
+from cutegen.dispatch import block_scales
+from cutegen.dispatch.formula import LEAST_OF_PAIRS, Formula, Gated, gated_of
 from cutegen.dispatch.placement import VECTOR_BYTES, WORTH_A_COPY, Copy, Placement, alignment, major_of, takes_apart
 from cutegen.dispatch.quantized import Strided, new_factors, place_factors_of_result
 from cutegen.dispatch.request import Matrix, Request
 from cutegen.dispatch.resolve import CallTarget, Given, Resolved, as_packed, check_given, replace_form
-from cutegen.dispatch.shapes import Multiplied, Shape
-from cutegen.dispatch.types import check_operands, result_type
+from cutegen.dispatch.shapes import Multiplied, Shape, check_operands, result_type
 from cutegen.errors import OperandError, RequestError
 from cutegen.hardware import Instruction, target
 from cutegen.hardware import dtype as element_type
@@ -149,22 +128,22 @@ def product_of_groups(forms: Mapping[str, Form]) -> GroupedProduct:
     return GroupedProduct(groups, count, m, n, k)
 
 
-def blocks_of_groups(forms: Mapping[str, Form]) -> Mapping[str, Block]:
+def blocks_of_groups(forms: Mapping[str, Form]) -> Mapping[str, block_scales.Block]:
     """Return the blocks of A and of B that have a factor each, by the names of their factors; nothing without blocks.
 
     Factors of blocks have as many dimensions as their operand, those of rows and of columns one less, except that parts
     of K have no blocks. Those of 8 bits are told by their type. Raises OperandError.
     """
-    if in_atoms(forms):
-        for name in SCALES:
-            check_types_of_atoms(name, forms)
-        return {name: block_of_atoms(forms[name]) for name in SCALES}
-    given = {name: forms[name] for name in SCALES if name in forms}
-    whole = [name for name, form in given.items() if len(form.shape) == len(forms[SCALES[name]].shape)]
+    if block_scales.in_atoms(forms):
+        for name in block_scales.SCALES:
+            block_scales.check_types_of_atoms(name, forms)
+        return {name: block_scales.block_of_atoms(forms[name]) for name in block_scales.SCALES}
+    given = {name: forms[name] for name in block_scales.SCALES if name in forms}
+    whole = [name for name, form in given.items() if len(form.shape) == len(forms[block_scales.SCALES[name]].shape)]
     if not whole or (len(forms["a"].shape), len(forms["b"].shape)) == (2, 2):
         return {}
     shapes = {name: forms[name].shape for name in (*OPERANDS, *given)}
-    return {name: block_of(name, shapes) for name in SCALES}
+    return {name: block_scales.block_of(name, shapes) for name in block_scales.SCALES}
 
 
 def joins_pairs(given: Given, gated: Gated) -> bool:
@@ -177,26 +156,26 @@ def joins_pairs(given: Given, gated: Gated) -> bool:
     if gated.pairs.width is not None or block[0] == 1 or n % (2 * block[0]):
         return False
     problem = Multiplied(tuple(batch), 0, n, k)
-    placed = place_factors("scale_b", *given["scale_b"], block, problem, fold=False, any_stride=True)
+    placed = block_scales.place_factors("scale_b", *given["scale_b"], block, problem, fold=False, any_stride=True)
     return placed.matrix.major == "k"
 
 
 def _check_scales(forms: Mapping[str, Form], product: GroupedProduct) -> None:
     """Check the factors of rows and columns, or of blocks. Raises OperandError."""
-    check_values(forms)
-    given = {name: forms[name] for name in SCALES if name in forms}
-    if in_atoms(forms):
+    block_scales.check_values(forms)
+    given = {name: forms[name] for name in block_scales.SCALES if name in forms}
+    if block_scales.in_atoms(forms):
         blocks_of_groups(forms)
         if product.groups.of == "k":
             expected = "groups of rows or of columns: parts of K would begin within a block"
             raise OperandError(operand="mat_a", found="parts of K with factors of 8 bits", expected=expected)
-        for name, operand in SCALES.items():
+        for name, operand in block_scales.SCALES.items():
             packed = product.groups if product.groups.packs(_MODES[operand]) else None
-            check_number(name, given[name], forms[operand], packed, product.count)
-        given = {name: forms[name] for name in SECOND.values() if name in forms}
-    for name, block in {} if in_atoms(forms) else blocks_of_groups(forms).items():
-        check_factors(name, given[name], forms[SCALES[name]])
-        if block[0] > 1 and product.groups.packs(_MODES[SCALES[name]]):
+            block_scales.check_number(name, given[name], forms[operand], packed, product.count)
+        given = {name: forms[name] for name in block_scales.SECOND.values() if name in forms}
+    for name, block in {} if block_scales.in_atoms(forms) else blocks_of_groups(forms).items():
+        block_scales.check_factors(name, given[name], forms[block_scales.SCALES[name]])
+        if block[0] > 1 and product.groups.packs(_MODES[block_scales.SCALES[name]]):
             which = "row" if name == "scale_a" else "column"
             found = f"factors of blocks of {block[0]} {which}s, and packed groups"
             fix = f"repeat each factor for its {which}s, or pad the groups: sizes="
@@ -229,7 +208,7 @@ def result_of(
     element = result_type(forms["a"].dtype, out.dtype if out is not None and out_dtype is None else out_dtype)
     _check_bias(forms.get("bias"), product)
     _check_scales(forms, product)
-    own = ("bias", *SCALES, *SECOND.values(), RESULT_FACTORS)
+    own = ("bias", *block_scales.SCALES, *block_scales.SECOND.values(), RESULT_FACTORS)
     alike = {name: form for name, form in forms.items() if name not in own}
     check_given(alike, product.multiplied, element)
     return product, element
@@ -290,22 +269,27 @@ def _resolved(given: Given, terms: GroupedTerms, where: CallTarget, out_dtype: s
     placements["out"] = placed
     if "bias" in given:
         placements["bias"] = _vector("n", *given["bias"])
-    atoms = in_atoms(forms)
+    atoms = block_scales.in_atoms(forms)
     if atoms:
-        check_target(where.target)
-    for name in (name for name in (*SCALES, *SECOND.values()) if name in given):
+        block_scales.check_target(where.target)
+    for name in (name for name in (*block_scales.SCALES, *block_scales.SECOND.values()) if name in given):
         if name in blocks and atoms:
-            operand = SCALES[name]
+            operand = block_scales.SCALES[name]
             packed = product.groups if product.groups.packs(_MODES[operand]) else None
             problem = replace(product.multiplied, batch=() if packed else (product.count,))
-            placements[name] = place_atoms(
+            placements[name] = block_scales.place_atoms(
                 name, *given[name], forms[operand], problem, fold=False, groups=packed, count=product.count
             )
         elif name in blocks:
             batch = () if len(forms[name].shape) == 2 else (product.count,)
             problem = replace(product.multiplied, batch=batch)
-            how_read: HowRead = {"any_stride": takes_any_stride(where.target), "copies": where.copies_factors}
-            placements[name] = place_factors(name, *given[name], blocks[name], problem, fold=False, **how_read)
+            how_read: block_scales.HowRead = {
+                "any_stride": block_scales.takes_any_stride(where.target),
+                "copies": where.copies_factors,
+            }
+            placements[name] = block_scales.place_factors(
+                name, *given[name], blocks[name], problem, fold=False, **how_read
+            )
         else:
             mode = "m" if name in ("scale_a", "scale_m") else "n"
             placements[name] = _vector(mode, *given[name], may_repeat=True)
@@ -317,7 +301,7 @@ def _resolved(given: Given, terms: GroupedTerms, where: CallTarget, out_dtype: s
     placements[ENDS] = Placement(ends, Matrix(ends.dtype, GROUP, element_type("s32").bytes))
     called = ProblemShape(product.m, product.n, product.k, groups=product.count)
     chosen_for = product.chosen_for(terms.expected)
-    scale_a, scale_b = (SECOND[name] in given if blocks else name in given for name in SCALES)
+    scale_a, scale_b = (block_scales.SECOND[name] in given if blocks else name in given for name in block_scales.SCALES)
     formula = Formula(terms.activation, bias="bias" in given, aux=terms.aux, scale_a=scale_a, scale_b=scale_b)
     request = Request(
         a=placements["a"].matrix,

@@ -12,12 +12,9 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 
-from cutegen.build.pack_file import PackFile, read_pack
-from cutegen.build.pack_index import Identity, PackEntry
-from cutegen.contract.buckets import bucket
+from cutegen.build.pack_file import Identity, PackEntry, PackFile, read_pack
 from cutegen.contract.launch import FACTORS, GEMM, OPERANDS, PROBE, RESULT, SCALES, SOURCE, TensorContract
-from cutegen.contract.pairs import PAIR
-from cutegen.contract.problem import ProblemLike, ProblemShape
+from cutegen.contract.problem import PAIR, ProblemLike, ProblemShape, bucket
 from cutegen.dispatch.families import is_of
 from cutegen.dispatch.provider import PACK, Answer
 from cutegen.dispatch.providers import providers
@@ -28,7 +25,7 @@ from cutegen.hardware.factor_atoms import BLOCK_VALUES, PER_WORD
 from cutegen.hardware.targeting import present_target
 from cutegen.run.kernel import Kernel
 from cutegen.run.probe import Probe
-from cutegen.support.literals import nearest
+from cutegen.support.words import nearest
 
 _MATRICES = (*OPERANDS, RESULT, *FACTORS, "residual", "aux")
 

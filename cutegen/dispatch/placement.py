@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from cutegen.contract.pairs import Pairs
+from cutegen.contract.problem import Pairs
 from cutegen.dispatch.request import Matrix
 from cutegen.dispatch.shapes import Multiplied, Shape
 from cutegen.errors import OperandError

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from cutegen.contract.problem import ProblemShape
 from cutegen.dispatch.providers import providers
 from cutegen.dispatch.request import Request
-from cutegen.support.columns import aligned
-from cutegen.support.words import plural
+from cutegen.support.words import aligned, plural
 
 if TYPE_CHECKING:
     from cutegen.run import Kernel

@@ -13,14 +13,14 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any, NamedTuple
 
-from cutegen.contract.quantized import QUANTIZED_BLOCK, FactorsOfC, leading_stride_of_factors
+from cutegen.contract.problem import QUANTIZED_BLOCK, FactorsOfC, leading_stride_of_factors
 from cutegen.dispatch.placement import Placement, as_matrices
 from cutegen.dispatch.request import Matrix
 from cutegen.dispatch.shapes import Multiplied, Shape
 from cutegen.errors import OperandError, RequestError
 from cutegen.hardware import dtype as element_type
 from cutegen.run.call.operands import Form, compact_strides
-from cutegen.support.literals import literal
+from cutegen.support.words import literal
 
 QUANTIZED: Mapping[str, FactorsOfC] = {"e4m3": "f32", "e4m3_ue8m0": "ue8m0"}
 """Results that a call can ask for, and how their factors are rounded."""

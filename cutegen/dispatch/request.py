@@ -5,10 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cutegen.contract.groups import Groups
-from cutegen.contract.pairs import Pairs
-from cutegen.contract.problem import ProblemShape
-from cutegen.contract.quantized import FactorsOfC
+from cutegen.contract.problem import FactorsOfC, Groups, Pairs, ProblemShape
 from cutegen.support.typed_json import read
 
 

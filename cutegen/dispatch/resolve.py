@@ -7,46 +7,12 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import NoReturn, TypedDict
 
-from cutegen.contract.buckets import BATCH_INVARIANT_M, bucket
-from cutegen.contract.problem import ProblemShape
-from cutegen.dispatch.block_scales import (
-    SCALES,
-    SECOND,
-    Block,
-    HowRead,
-    blocks_in_call,
-    check_factors,
-    check_target,
-    check_values,
-    filled_atoms,
-    folds_factors,
-    in_atoms,
-    place_atoms,
-    place_factors,
-    place_second,
-    read_by_lanes,
-    takes_any_stride,
-)
-from cutegen.dispatch.formula import Formula
-from cutegen.dispatch.gated import LEAST_OF_PAIRS, Gated
-from cutegen.dispatch.placement import (
-    WORTH_A_COPY,
-    Copy,
-    Placement,
-    as_matrices,
-    is_of_matrices,
-    ones_of_scale,
-    place_copy,
-    place_operand,
-    place_result,
-    place_scale,
-    takes_apart,
-)
+from cutegen.contract.problem import BATCH_INVARIANT_M, ProblemShape, bucket
+from cutegen.dispatch import block_scales, placement, shapes
+from cutegen.dispatch.formula import LEAST_OF_PAIRS, Formula, Gated
 from cutegen.dispatch.providers import providers
 from cutegen.dispatch.quantized import Strided, new_factors, place_factors_of_result
 from cutegen.dispatch.request import Matrix, Request
-from cutegen.dispatch.shapes import Multiplied, Shape, multiplied
-from cutegen.dispatch.types import OUT_DTYPES, SCALE_DTYPES, check_operands, result_type, stored_type
 from cutegen.errors import OperandError
 from cutegen.hardware import dtype
 from cutegen.run.call.operands import Form, compact_strides
@@ -88,8 +54,8 @@ class Resolved:
     """
 
     request: Request
-    placements: Mapping[str, Placement]
-    problem: Multiplied
+    placements: Mapping[str, placement.Placement]
+    problem: shapes.Multiplied
     called: ProblemShape
     dtype: str
     out_copied: str = ""
@@ -116,7 +82,7 @@ def resolve(given: Given, formula: Formula, where: CallTarget, out_dtype: str | 
 def as_packed(resolved: Callable[[CallTarget], Resolved], where: CallTarget) -> Resolved:
     """Return a resolved call; with its factors copied if open packs have a kernel for the copy alone."""
     as_given = resolved(where)
-    if not providers.has_packs or not any(map(read_by_lanes, _factors(as_given.request))):
+    if not providers.has_packs or not any(map(block_scales.read_by_lanes, _factors(as_given.request))):
         return as_given
     copied = resolved(replace(where, copies_factors=True))
     return copied if providers.in_pack(copied.request) and not providers.in_pack(as_given.request) else as_given
@@ -132,11 +98,11 @@ def _resolved(given: Given, formula: Formula, where: CallTarget, out_dtype: str 
     forms = {name: form for name, (form, _) in given.items()}
     problem, element = product_of(forms, out_dtype, formula.gated)
     check_given(forms, problem, element, quantized=formula.quantized is not None)
-    blocks, atoms = blocks_in_call(forms), in_atoms(forms)
+    blocks, atoms = block_scales.blocks_in_call(forms), block_scales.in_atoms(forms)
     if atoms:
-        check_target(where.target)
+        block_scales.check_target(where.target)
     if blocks:
-        scale_a, scale_b = (SECOND[name] in given for name in SCALES)
+        scale_a, scale_b = (block_scales.SECOND[name] in given for name in block_scales.SCALES)
         formula = replace(formula, scale_a=scale_a, scale_b=scale_b)
     kind_a, kind_b = ("tf32" if form.dtype == "f32" and where.tf32 else form.dtype for form in (a, b))
     matrix_a, matrix_b = _matrix(a, "a"), _matrix(b, "b")
@@ -148,7 +114,7 @@ def _resolved(given: Given, formula: Formula, where: CallTarget, out_dtype: str 
     written, at_written = (fresh, 0) if out is None or rounds else (out, at_out)
     fold = _folds(problem, matrix_a, b, [written, *(form for form, _ in beside.values())], blocks, forms)
     how: _How = {"fold": fold, "any_rows": where.batch_invariant}
-    placed_out, out_copied = place_result(written, at_written, stored, problem, **how), rounds
+    placed_out, out_copied = placement.place_result(written, at_written, stored, problem, **how), rounds
     if placed_out is None:
         placed_out, out_copied = _like_fresh(fresh, stored, problem, how), "no kernel writes its layout"
     rows = problem.m * (problem.batches if fold else 1)
@@ -156,9 +122,9 @@ def _resolved(given: Given, formula: Formula, where: CallTarget, out_dtype: str 
     # Only kernels with tensor maps have blocks or factors of C, and on their target pairs.
     mapped = bool(blocks) or (formula.gated is not None and where.target == LEAST_OF_PAIRS)
     mapped = mapped or formula.quantized is not None
-    of_a, of_b = (WORTH_A_COPY, WORTH_A_COPY) if mapped else (problem.n, reuse)
+    of_a, of_b = (placement.WORTH_A_COPY, placement.WORTH_A_COPY) if mapped else (problem.n, reuse)
     placements = {
-        "a": place_operand("a", matrix_a, at_a, kind_a, problem, **how, reuse=of_a),
+        "a": placement.place_operand("a", matrix_a, at_a, kind_a, problem, **how, reuse=of_a),
         "b": _place_b(matrix_b, at_b, kind_b, problem, of_b, formula.gated),
         "out": placed_out,
     }
@@ -171,16 +137,20 @@ def _resolved(given: Given, formula: Formula, where: CallTarget, out_dtype: str 
     if "bias" in given:
         placements["bias"] = _bias(*given["bias"])
     for name in ("scale_a", "scale_b"):
-        any_stride, folded = takes_any_stride(where.target), fold and name == "scale_a"
-        how_read: HowRead = {"any_stride": any_stride, "copies": where.copies_factors}
+        any_stride, folded = block_scales.takes_any_stride(where.target), fold and name == "scale_a"
+        how_read: block_scales.HowRead = {"any_stride": any_stride, "copies": where.copies_factors}
         if name in blocks and atoms:
-            placements[name] = place_atoms(name, *given[name], forms[SCALES[name]], problem, fold=folded)
+            placements[name] = block_scales.place_atoms(
+                name, *given[name], forms[block_scales.SCALES[name]], problem, fold=folded
+            )
         elif name in blocks:
-            placements[name] = place_factors(name, *given[name], blocks[name], problem, fold=folded, **how_read)
+            placements[name] = block_scales.place_factors(
+                name, *given[name], blocks[name], problem, fold=folded, **how_read
+            )
         elif name in given:
-            placements[name] = place_scale(name, *given[name], problem, fold=fold)
-        if (second := SECOND[name]) in given:
-            placements[second] = place_second(name, forms[second])
+            placements[name] = placement.place_scale(name, *given[name], problem, fold=fold)
+        if (second := block_scales.SECOND[name]) in given:
+            placements[second] = block_scales.place_second(name, forms[second])
     if formula.quantized is not None:
         factors = forms.get("scale_c")
         placements["scale_c"] = place_factors_of_result(factors, fresh, problem, fold=fold)
@@ -198,27 +168,33 @@ def _resolved(given: Given, formula: Formula, where: CallTarget, out_dtype: str 
     )
 
 
-def product_of(given: Mapping[str, Form], out_dtype: str | None, gated: Gated | None = None) -> tuple[Multiplied, str]:
+def product_of(
+    given: Mapping[str, Form], out_dtype: str | None, gated: Gated | None = None
+) -> tuple[shapes.Multiplied, str]:
     """Return the product of A and B, and the element type of its result. Raises OperandError, RequestError."""
     a, b, out = given["a"], given["b"], given.get("out")
-    check_operands(a.dtype, b.dtype)
-    check_values(given)
+    shapes.check_operands(a.dtype, b.dtype)
+    block_scales.check_values(given)
     asked = out.dtype if out is not None and out_dtype is None else out_dtype
-    product = multiplied(a.shape, b.shape)
+    product = shapes.multiplied(a.shape, b.shape)
     if gated is not None:
         if not product.of_columns or product.n % gated.pairs.multiple:
             found, expected = f"shape {tuple(b.shape)}", f"(..., K, N) with N a multiple of {gated.pairs.multiple}"
             raise OperandError(operand="b", found=found, expected=f"{expected}: {gated.pairs}")
         product = replace(product, members=2)
-    return product, result_type(a.dtype, asked)
+    return product, shapes.result_type(a.dtype, asked)
 
 
-def _place_b(form: Form, address: int, element: str, problem: Multiplied, reuse: int, gated: Gated | None) -> Placement:
+def _place_b(
+    form: Form, address: int, element: str, problem: shapes.Multiplied, reuse: int, gated: Gated | None
+) -> placement.Placement:
     """Place B; as a K-major copy if it is N-major and a tensor map cannot take its pairs of columns apart."""
-    placed = place_operand("b", form, address, element, problem, fold=False, reuse=reuse, any_rows=False)
-    if gated is None or takes_apart(placed.matrix, gated.pairs, problem.n):
+    placed = placement.place_operand("b", form, address, element, problem, fold=False, reuse=reuse, any_rows=False)
+    if gated is None or placement.takes_apart(placed.matrix, gated.pairs, problem.n):
         return placed
-    return place_copy("b", form, element, problem, fold=False, why="a copy along K takes its pairs of columns apart")
+    return placement.place_copy(
+        "b", form, element, problem, fold=False, why="a copy along K takes its pairs of columns apart"
+    )
 
 
 def with_rows(given: Given, rows: int | None) -> Given:
@@ -230,9 +206,9 @@ def with_rows(given: Given, rows: int | None) -> Given:
         raise OperandError(operand="a", found=f"shape {tuple(a.shape)}", expected="(M, K), with variable rows")
     varied = ["a"] + (["out"] if out is not None and out.shape[:-1] == (1,) else [])
     made = {**given, **{name: (_of_rows(given[name][0], rows), given[name][1]) for name in varied}}
-    if in_atoms({name: form for name, (form, _) in given.items()}) and "scale_a" in given:
+    if block_scales.in_atoms({name: form for name, (form, _) in given.items()}) and "scale_a" in given:
         factors, address = given["scale_a"]
-        made["scale_a"] = filled_atoms("scale_a", factors, made["a"][0]), address
+        made["scale_a"] = block_scales.filled_atoms("scale_a", factors, made["a"][0]), address
     return made
 
 
@@ -248,15 +224,17 @@ def _of_rows(form: Form, rows: int) -> Form:
     return form._replace(shape=(rows, columns), strides=strides)
 
 
-def replace_form(like: Form, shape: Shape, element: str) -> Form:
+def replace_form(like: Form, shape: shapes.Shape, element: str) -> Form:
     """Return a new contiguous tensor of `like`'s framework and device."""
     return like._replace(shape=shape, strides=compact_strides(shape), dtype=element, read_only=False)
 
 
-def _request(placements: Mapping[str, Placement], formula: Formula, where: CallTarget, shape: ProblemShape) -> Request:
+def _request(
+    placements: Mapping[str, placement.Placement], formula: Formula, where: CallTarget, shape: ProblemShape
+) -> Request:
     matrices = {name: placed.matrix for name, placed in placements.items()}
     scaled = "scale_a" in matrices and matrices["scale_a"].block is not None
-    vectors = (*SECOND.values(),) if scaled else (*SCALES,)
+    vectors = (*block_scales.SECOND.values(),) if scaled else (*block_scales.SCALES,)
     out, align = matrices["out"], min(matrices[name].align_bytes for name in ("out", "c") if name in matrices)
     return Request(
         a=matrices["a"],
@@ -290,64 +268,75 @@ def _matrix(form: Form, name: str) -> Form:
 
 
 def _folds(
-    problem: Multiplied,
+    problem: shapes.Multiplied,
     a: Form,
     b: Form,
     of_result: list[Form],
-    blocks: Mapping[str, Block],
+    blocks: Mapping[str, block_scales.Block],
     forms: Mapping[str, Form],
 ) -> bool:
     """Return whether the batch can become more rows of one product: B has no batch, and every other tensor fits."""
     if problem.batches <= 1 or any(extent != 1 for extent in b.shape[:-2]):
         return False
     if blocks:
-        return folds_factors(forms["scale_a"], blocks["scale_a"], problem) and (
-            as_matrices(a, problem.batch, fold=True) is not None
-            and all(as_matrices(problem.of_result(x), problem.batch, fold=True) is not None for x in of_result)
+        return block_scales.folds_factors(forms["scale_a"], blocks["scale_a"], problem) and (
+            placement.as_matrices(a, problem.batch, fold=True) is not None
+            and all(
+                placement.as_matrices(problem.of_result(x), problem.batch, fold=True) is not None for x in of_result
+            )
         )
     scale_b = forms.get("scale_b")
-    if scale_b is not None and is_of_matrices("scale_b", scale_b.shape, problem):
+    if scale_b is not None and placement.is_of_matrices("scale_b", scale_b.shape, problem):
         return False
-    mine = as_matrices(a, problem.batch, fold=True)
+    mine = placement.as_matrices(a, problem.batch, fold=True)
     if mine is None:
         # If only K is next to the batch, matrices at equal distances are no worse; otherwise A is copied, as rows.
-        return as_matrices(a, problem.batch, fold=False) is None
+        return placement.as_matrices(a, problem.batch, fold=False) is None
     whole = [form for form in of_result if tuple(form.shape) == problem.result]
-    return all(as_matrices(problem.of_result(form), problem.batch, fold=True) is not None for form in whole)
+    return all(placement.as_matrices(problem.of_result(form), problem.batch, fold=True) is not None for form in whole)
 
 
 def _beside(
-    name: str, form: Form, address: int, element: str, out: Placement, fresh: Form, problem: Multiplied, how: _How
-) -> Placement:
+    name: str,
+    form: Form,
+    address: int,
+    element: str,
+    out: placement.Placement,
+    fresh: Form,
+    problem: shapes.Multiplied,
+    how: _How,
+) -> placement.Placement:
     """Place the input C like the result, and a residual in any layout that a kernel reads, as elements of one type."""
     why, placed = f"it is {form.dtype}, and the kernel's C is {element}", None
     if form.dtype == element:
         why = "its layout differs from that of the result"
         if tuple(form.shape) == problem.result:
-            placed = place_result(form, address, element, problem, **how)
+            placed = placement.place_result(form, address, element, problem, **how)
     if placed is not None and (name == "residual" or placed.matrix.major == out.matrix.major):
         return placed
     made = _like_fresh(replace_form(fresh, problem.result, element), element, problem, how)
     strides, elems = compact_strides(problem.result), prod(problem.result)
-    return replace(made, copy=Copy(tuple(form.shape), problem.result, strides, elems, why))
+    return replace(made, copy=placement.Copy(tuple(form.shape), problem.result, strides, elems, why))
 
 
-def _like_fresh(fresh: Form, element: str, problem: Multiplied, how: _How) -> Placement:
-    made = place_result(fresh, 0, element, problem, **how)
+def _like_fresh(fresh: Form, element: str, problem: shapes.Multiplied, how: _How) -> placement.Placement:
+    made = placement.place_result(fresh, 0, element, problem, **how)
     assert made is not None
     return made
 
 
-def _bias(form: Form, address: int) -> Placement:
+def _bias(form: Form, address: int) -> placement.Placement:
     size = dtype(form.dtype).bytes
     matrix = Matrix(form.dtype, "n", size)
     if (form.shape[0] <= 1 or form.strides[0] == 1) and address % size == 0:
-        return Placement(form, matrix)
-    copy = Copy(form.shape, form.shape, (1,), form.shape[0], "its elements are not contiguous")
-    return Placement(form._replace(strides=(1,)), matrix, copy)
+        return placement.Placement(form, matrix)
+    copy = placement.Copy(form.shape, form.shape, (1,), form.shape[0], "its elements are not contiguous")
+    return placement.Placement(form._replace(strides=(1,)), matrix, copy)
 
 
-def check_given(given: Mapping[str, Form], problem: Multiplied, element: str, *, quantized: bool = False) -> None:
+def check_given(
+    given: Mapping[str, Form], problem: shapes.Multiplied, element: str, *, quantized: bool = False
+) -> None:
     """Check shapes, types and devices of the tensors other than A and B. Raises OperandError.
 
     A `quantized` result is added to no C of another type.
@@ -364,19 +353,19 @@ def check_given(given: Mapping[str, Form], problem: Multiplied, element: str, *,
         if name in given and not _expands(given[name].shape, problem.result):
             _check_shape(name, given[name], problem.result, "the result's, or one that expands to it")
     for name in ("bias", "residual"):
-        if name in given and given[name].dtype not in OUT_DTYPES:
-            _refuse_type(name, given[name], f"one of {', '.join(OUT_DTYPES)}")
-    blocks = blocks_in_call(given)
-    for name in () if in_atoms(given) else blocks:
-        check_factors(name, given[name], given[SCALES[name]])
-    scales = [name for name in SCALES if name in given and name not in blocks]
+        if name in given and given[name].dtype not in shapes.OUT_DTYPES:
+            _refuse_type(name, given[name], f"one of {', '.join(shapes.OUT_DTYPES)}")
+    blocks = block_scales.blocks_in_call(given)
+    for name in () if block_scales.in_atoms(given) else blocks:
+        block_scales.check_factors(name, given[name], given[block_scales.SCALES[name]])
+    scales = [name for name in block_scales.SCALES if name in given and name not in blocks]
     for name in scales:
-        if given[name].dtype not in SCALE_DTYPES:
-            _refuse_type(name, given[name], f"one of {', '.join(SCALE_DTYPES)}")
+        if given[name].dtype not in shapes.SCALE_DTYPES:
+            _refuse_type(name, given[name], f"one of {', '.join(shapes.SCALE_DTYPES)}")
         if given[name].dtype != given[scales[0]].dtype:
             _refuse_type(name, given[name], f"{given[scales[0]].dtype}, as {scales[0]} has")
         if prod(given[name].shape) != 1:
-            ones_of_scale(name, given[name].shape, problem)
+            placement.ones_of_scale(name, given[name].shape, problem)
     if (stored := _stored(given, element)) is None or (quantized and stored != element):
         which = "that of the quantized result" if quantized else "the result's"
         _refuse_type("c", given["c"], f"{element}, {which}")
@@ -397,7 +386,7 @@ def _stored(given: Mapping[str, Form], element: str) -> str | None:
     c = given.get("c")
     if c is None or c.dtype == element:
         return element
-    return stored_type(element, c.dtype) if c.framework == "torch" else None
+    return shapes.stored_type(element, c.dtype) if c.framework == "torch" else None
 
 
 def _check_apart(name: str, form: Form) -> None:
@@ -417,7 +406,7 @@ def _refuse_type(name: str, form: Form, expected: str) -> NoReturn:
     raise OperandError(operand=name, found=f"dtype {form.dtype}", expected=expected, fix=f"cast {name}")
 
 
-def _check_shape(name: str, form: Form, wanted: Shape, which: str) -> None:
+def _check_shape(name: str, form: Form, wanted: shapes.Shape, which: str) -> None:
     if tuple(form.shape) != wanted:
         raise OperandError(operand=name, found=f"shape {tuple(form.shape)}", expected=f"{wanted}, {which}")
 
@@ -427,7 +416,7 @@ def _spelled(device: tuple[str, int]) -> str:
     return f"{kind}:{ordinal}" if kind == "cuda" else kind
 
 
-def _expands(shape: Shape, to: Shape) -> bool:
+def _expands(shape: shapes.Shape, to: shapes.Shape) -> bool:
     if len(shape) > len(to):
         return False
     return all(mine in (1, wanted) for mine, wanted in zip(reversed(shape), reversed(to), strict=False))

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from cutegen.dispatch.request import TRIED
 from cutegen.errors import RequestError
-from cutegen.support.literals import literal
+from cutegen.support.words import literal
 
 ANY = "any"
 """Setting of `family` that leaves it to predicted times."""

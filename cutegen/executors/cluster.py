@@ -19,9 +19,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from cutegen.build import Cache
 from cutegen.errors import DeviceError, WorkerError, by_exit_code
-from cutegen.executors.artifact_transfer import parcels, unpack
-from cutegen.executors.identity import Identity, identity
-from cutegen.executors.remote_job import FAILED, REFUSED, Done, Job, Lacking, pack, unpacked
+from cutegen.executors.remote_job import (
+    FAILED,
+    REFUSED,
+    Done,
+    Identity,
+    Job,
+    Lacking,
+    identity,
+    pack,
+    parcels,
+    unpack,
+    unpacked,
+)
 from cutegen.executors.workers import Brings
 from cutegen.support.words import plural
 

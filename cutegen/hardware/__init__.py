@@ -1,8 +1,7 @@
 """Hardware data with sources: element types, targets, rates, atoms; and the cost of shared memory accesses.
 
 Everything made of layouts is imported when one of its names is first used: launching kernels needs only the data of
-element types and targets, and no tensor-layouts. Functions with the name of their module, such as `gmma_layouts`, are
-imported from there.
+element types and targets, and no tensor-layouts.
 """
 
 from __future__ import annotations
@@ -11,12 +10,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from cutegen.hardware.dtypes import DTYPES, PACKED, WORDS, DType, dtype
-from cutegen.hardware.gpus import GPUS, Gpu
-from cutegen.hardware.instructions import Instruction
-from cutegen.hardware.multiplies import MULTIPLIES, Issuer, Multiply, OperandSource
+from cutegen.hardware.multiplies import MULTIPLIES, Instruction, Issuer, Multiply, OperandSource
 from cutegen.hardware.naming import GPU_NAMES, resolve_target
 from cutegen.hardware.rates import SM_RATES, SmRates
-from cutegen.hardware.targets import TARGETS, Target, runs_on, target, targets_with
+from cutegen.hardware.targets import GPUS, TARGETS, Gpu, Target, runs_on, target, targets_with
 from cutegen.hardware.wavefronts import (
     alike,
     ideal_wavefronts,
@@ -48,19 +45,17 @@ if TYPE_CHECKING:
         ldmatrix_atoms,
         universal_atom,
     )
-    from cutegen.hardware.fma_atom import UNIVERSAL_FMA
-    from cutegen.hardware.fragment_order import order_of_byte_loads, view_in_order
-    from cutegen.hardware.gmma_layouts import GMMA_LAYOUTS, GmmaLayout
-    from cutegen.hardware.ldmatrix import LdmatrixTrace, ldmatrix_trace
-    from cutegen.hardware.matrix_descriptor import (
+    from cutegen.hardware.gmma import (
+        GMMA_LAYOUTS,
+        GmmaLayout,
         MatrixDescriptor,
         NoDescriptorError,
         OperandDescriptors,
         operand_descriptors,
     )
-    from cutegen.hardware.mma_atoms import MMA_ATOMS, MmaAtom
-    from cutegen.hardware.tcgen05_atoms import TCGEN05_ATOMS
-    from cutegen.hardware.wgmma_atoms import WGMMA_ATOMS
+    from cutegen.hardware.ldmatrix import LdmatrixTrace, ldmatrix_trace, order_of_byte_loads, view_in_order
+    from cutegen.hardware.mma_atoms import MMA_ATOMS, UNIVERSAL_FMA, WGMMA_ATOMS, MmaAtom
+    from cutegen.hardware.tcgen05 import TCGEN05_ATOMS
 
 __all__ = [
     "BULK_TENSOR",
@@ -128,14 +123,10 @@ __all__ = [
 
 _OF_LAYOUTS = (
     "copy_atoms",
-    "fma_atom",
-    "fragment_order",
-    "gmma_layouts",
+    "gmma",
     "ldmatrix",
-    "matrix_descriptor",
     "mma_atoms",
-    "tcgen05_atoms",
-    "wgmma_atoms",
+    "tcgen05",
 )
 
 

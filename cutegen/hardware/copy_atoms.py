@@ -15,7 +15,7 @@ from tensor_layouts import atoms_nv
 
 from cutegen.algebra import Layout
 from cutegen.errors import RequestError
-from cutegen.hardware.instructions import Instruction
+from cutegen.hardware.multiplies import Instruction
 
 CpAsyncOp = Literal["cp.async.ca", "cp.async.cg"]
 

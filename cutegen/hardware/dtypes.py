@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cutegen.hardware.instructions import Instruction
 from cutegen.hardware.lookup import find
+from cutegen.hardware.multiplies import Instruction
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,24 +1,27 @@
-"""MMA atoms, and those of the `sm80` family: `mma.sync` on operands of 8, 16 and 32 bits.
-
-Thread-value layouts and opcodes are from tensor-layouts' transcription of CUTLASS `cute/atom/mma_traits_sm80.hpp` and
-`mma_traits_sm89.hpp`. The instruction: PTX ISA, "Matrix multiply-accumulate operation using mma instruction", m16n8k4
-to m16n8k32. Integers use CUTLASS's `_SATURATE` form, whose sums saturate at the limits of s32 instead of wrapping: the
-DSL compiles no other form.
-"""
+"""MMA atoms of threads, warps and warpgroups: fma, `mma.sync` and `wgmma`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import product
 
 import numpy as np
 from tensor_layouts import MMAAtom, atoms_nv
 
 from cutegen.algebra import Layout, OperandName, mode, offsets, size
 from cutegen.hardware.dtypes import DType, dtype
-from cutegen.hardware.instructions import Instruction
-from cutegen.hardware.multiplies import MULTIPLIES, Multiply, OperandSource
+from cutegen.hardware.multiplies import MULTIPLIES, Instruction, Multiply, OperandSource
+from cutegen.hardware.targets import Target
+from cutegen.hardware.units import WARPGROUP, WGMMA_ROWS
+
+# MMA atoms, and those of the `sm80` family: `mma.sync` on operands of 8, 16 and 32 bits.
+#
+# Thread-value layouts and opcodes are from tensor-layouts' transcription of CUTLASS `cute/atom/mma_traits_sm80.hpp` and
+# `mma_traits_sm89.hpp`. The instruction: PTX ISA, "Matrix multiply-accumulate operation using mma instruction", m16n8k4
+# to m16n8k32. Integers use CUTLASS's `_SATURATE` form, whose sums saturate at the limits of s32 instead of wrapping:
+# the DSL compiles no other form.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,3 +175,133 @@ MMA_ATOMS: Mapping[str, MmaAtom] = {
         *map(_from_library, _8_BIT_FLOAT),
     )
 }
+
+
+# The MMA atom of the `simt` family: one fused multiply-add by one thread.
+#
+# CUTLASS `cute/arch/mma.hpp`, struct UniversalFMA; the DSL's MmaUniversalOp. PTX ISA, "Floating Point Instructions:
+# fma". Operands of other types are converted to f32 first, which is exact for f16 and bf16.
+
+
+UNIVERSAL_FMA = MmaAtom(
+    name="UniversalFMA",
+    ptx="fma.rn.f32",
+    shape_mnk=(1, 1, 1),
+    a_dtype=dtype("f32"),
+    b_dtype=dtype("f32"),
+    c_dtype=dtype("f32"),
+    thr_id=Layout(1),
+    a_layout=Layout((1, 1)),
+    b_layout=Layout((1, 1)),
+    c_layout=Layout((1, 1)),
+)
+
+
+def fma_atom(a: DType, b: DType, target: Target) -> MmaAtom:
+    """Return `UNIVERSAL_FMA` on elements of these types, with the opcode that the compiler writes.
+
+    If the instruction takes two 16-bit operands directly, the compiler omits their conversions.
+
+    >>> from cutegen.hardware import target
+    >>> [fma_atom(dtype("bf16"), dtype("bf16"), target(arch)).ptx for arch in ("sm_90", "sm_100")]
+    ['fma.rn.f32', 'fma.rn.f32.bf16']
+    """
+    if not (target.has(Instruction.FMA_WIDENING) and a == b and a.name in ("f16", "bf16")):
+        return UNIVERSAL_FMA
+    return replace(UNIVERSAL_FMA, ptx=f"{UNIVERSAL_FMA.ptx}.{a.name}")
+
+
+# MMA atoms of the `sm90` family: `wgmma.mma_async` of one warpgroup, A from shared memory (SS) or registers (RS).
+#
+# Thread-value layouts and names: CUTLASS `cute/atom/mma_traits_sm90_gmma.hpp` and `mma_traits_sm90_gmma_ext.hpp`. The
+# instruction: PTX ISA, "Asynchronous warpgroup level matrix instructions". B always comes from shared memory. 8-bit
+# operands are K-major there, which CUTLASS marks with `_TN`. Integers use the `_SATURATE` form: the DSL compiles no
+# other. The DSL has no wgmma on tf32, so the table has no row for it.
+
+
+WGMMA_K_BYTES = 32
+"""K extent of every form: 16 elements of 16 bits, 32 of 8."""
+
+WGMMA_FLOAT_N = tuple(range(8, 257, 8))
+WGMMA_INTEGER_N = (8, 16, 24, *range(32, 257, 16))
+"""N extents of the forms on floats and on integers. PTX ISA, "wgmma.mma_async": `.shape`."""
+
+_THREADS = Layout(WARPGROUP)
+
+# Types of D, A and B.
+_WGMMA_16_BIT = (("f16", "f16", "f16"), ("f32", "f16", "f16"), ("f32", "bf16", "bf16"))
+_WGMMA_8_BIT_FLOAT = tuple(product(("f16", "f32"), ("e4m3", "e5m2"), ("e4m3", "e5m2")))
+_WGMMA_INTEGER = tuple(product(("s32",), ("s8", "u8"), ("s8", "u8")))
+
+
+@cache
+def accumulator_layout(n: int) -> Layout:
+    """Map (thread, value) to the column-major offset in the 64 x n accumulator: 16 rows per warp, n pairs per lane."""
+    return Layout(((4, 8, 4), (2, 2, n // 8)), ((2 * WGMMA_ROWS, 1, 16), (WGMMA_ROWS, 8, 8 * WGMMA_ROWS)))
+
+
+@cache
+def register_layout(bits: int) -> Layout:
+    """Map (thread, value) to the column-major offset in the 64 x K tile of A in registers, 32 bits of a row in each."""
+    packed = 32 // bits
+    return Layout(((4, 8, 4), (packed, 2, 2)), ((packed * WGMMA_ROWS, 1, 16), (WGMMA_ROWS, 8, 4 * packed * WGMMA_ROWS)))
+
+
+@cache
+def shared_layout(rows: int, k: int) -> Layout:
+    """Map (thread, value) to the offset in a tile that every thread of the warpgroup names by one descriptor."""
+    return Layout((WARPGROUP, (rows, k)), (0, (1, rows)))
+
+
+def _name(d: str, a: str, b: str, n: int, source: OperandSource) -> str:
+    bits = dtype(a).bits
+    sources = "SS" if source is OperandSource.SMEM else "RS"
+    ends = ("" if bits == 16 else "_TN") + ("_SATURATE" if d == "s32" else "")
+    return f"SM90_{WGMMA_ROWS}x{n}x{WGMMA_K_BYTES * 8 // bits}_{(d + a + b).upper()}_{sources}{ends}"
+
+
+def _atom(d: str, a: str, b: str, n: int, source: OperandSource) -> MmaAtom:
+    bits = dtype(a).bits
+    k = WGMMA_K_BYTES * 8 // bits
+    opcode = "satfinite." if d == "s32" else ""
+    return MmaAtom(
+        name=_name(d, a, b, n, source),
+        ptx=f"wgmma.mma_async.sync.aligned.m{WGMMA_ROWS}n{n}k{k}.{opcode}{d}.{a}.{b}",
+        shape_mnk=(WGMMA_ROWS, n, k),
+        a_dtype=dtype(a),
+        b_dtype=dtype(b),
+        c_dtype=dtype(d),
+        thr_id=_THREADS,
+        a_layout=shared_layout(WGMMA_ROWS, k) if source is OperandSource.SMEM else register_layout(bits),
+        b_layout=shared_layout(n, k),
+        c_layout=accumulator_layout(n),
+        a_source=source,
+        b_source=OperandSource.SMEM,
+    )
+
+
+def _rows() -> Iterator[MmaAtom]:
+    for types in (*_WGMMA_16_BIT, *_WGMMA_8_BIT_FLOAT, *_WGMMA_INTEGER):
+        extents = WGMMA_INTEGER_N if types in _WGMMA_INTEGER else WGMMA_FLOAT_N
+        for n, source in product(extents, (OperandSource.SMEM, OperandSource.RMEM)):
+            yield _atom(*types, n, source)
+
+
+WGMMA_ATOMS: Mapping[str, MmaAtom] = {atom.name: atom for atom in _rows()}
+"""Atoms by name, narrow ones first, A from shared memory before A from registers."""
+
+
+def columns_of(atom: MmaAtom) -> tuple[int, ...]:
+    """Return the N extents of the forms on an atom's types, narrow ones first."""
+    return WGMMA_INTEGER_N if atom.c_dtype.is_integer else WGMMA_FLOAT_N
+
+
+def with_columns(atom: MmaAtom, n: int) -> MmaAtom:
+    """Return the form of `atom` on `n` columns, one of `columns_of`: the same types and sources."""
+    assert n in columns_of(atom), f"{atom.name} on {n} columns"
+    return _of_types(atom.c_dtype.name, atom.a_dtype.name, atom.b_dtype.name, n, atom.a_source)
+
+
+@cache
+def _of_types(d: str, a: str, b: str, n: int, source: OperandSource) -> MmaAtom:
+    return WGMMA_ATOMS[_name(d, a, b, n, source)]

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from cutegen.hardware.dtypes import dtype
-from cutegen.hardware.instructions import Instruction
+from cutegen.hardware.multiplies import Instruction
 from cutegen.hardware.units import SCHEDULERS
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,147 @@ import torch
 from torch import Tensor, fx
 from torch._inductor import config
 from torch._inductor.custom_graph_pass import CustomGraphPass
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn import functional
 
 from cutegen.contract.launch import OPERANDS
-from cutegen.inductor.candidates import DTYPES, Candidate, Form
-from cutegen.inductor.tails import Tail, tail_of
 from cutegen.torch_ops.lowering import lower_in_inductor
 from cutegen.torch_ops.ops import OPS
+
+# A product of a graph that `cutegen.matmul` could compute, as plain values.
+
+
+DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A tensor without values; of dynamic extents, those of the first call."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+    @classmethod
+    def of(cls, x: Tensor) -> Form | None:
+        """Return the form of a tensor in a graph; None if an extent is known only when the program runs."""
+        extents, strides = hints(x.shape), hints(x.stride())
+        return None if extents is None or strides is None else cls(extents, strides, x.dtype, x.device)
+
+    def random(self) -> Tensor:
+        """Return a tensor of this form with normal random numbers."""
+        elems = 1 + sum((extent - 1) * step for extent, step in zip(self.shape, self.strides, strict=True))
+        memory = torch.randn(max(elems, 1), device=self.device).to(self.dtype)
+        return memory.as_strided(self.shape, self.strides)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """`activation(alpha * (a @ b) + beta * c + bias)`, of matrices or of batches of them.
+
+    `c` has the result's shape, `bias` one element for each column.
+    """
+
+    a: Form
+    b: Form
+    bias: Form | None = None
+    c: Form | None = None
+    alpha: float = 1.0
+    beta: float = 1.0
+    activation: str | None = None
+
+    def __str__(self) -> str:
+        rows, columns, k = self.a.shape[-2], self.b.shape[-1], self.a.shape[-1]
+        batch = f"{self.a.shape[0]} x " if len(self.a.shape) > 2 else ""
+        terms = [name for name in ("bias", "c") if getattr(self, name) is not None]
+        said = [str(self.a.dtype).removeprefix("torch."), *terms, *([self.activation] if self.activation else [])]
+        return f"{batch}{rows}x{columns}x{k}, {', '.join(said)}"
+
+
+def hints(extents: Sequence[Any]) -> tuple[int, ...] | None:
+    """Return extents as integers: of symbols, the values that they were traced with; None if one has none."""
+    found = []
+    for each in extents:
+        if isinstance(each, int):
+            found.append(each)
+            continue
+        hint = getattr(each.node, "hint", None)
+        if hint is None:
+            return None
+        found.append(int(hint))
+    return tuple(found)
+
+
+# The activation after a product in a graph of Inductor, in which it is a chain of simpler ops.
+#
+# The chain is the one that this version of torch makes: the activation is traced with Inductor's own decompositions,
+# and the graph is searched for the same ops.
+
+
+ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "relu": lambda x: torch.relu(x),
+    "gelu": lambda x: functional.gelu(x),
+    "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
+    "silu": lambda x: functional.silu(x),
+}
+"""Functions of one argument, which `make_fx` traces."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The nodes of an activation of a node, in order; the last is its result, and nothing else reads the others."""
+
+    activation: str
+    nodes: tuple[fx.Node, ...]
+
+
+def tail_of(node: fx.Node, dtype: torch.dtype) -> Tail | None:
+    """Return the activation that is all that reads `node`, a tensor of this type; None for anything else."""
+    for name in ACTIVATIONS:
+        nodes = _matched(_traced(name, dtype), node)
+        if nodes is not None:
+            return Tail(name, nodes)
+    return None
+
+
+@cache
+def _traced(activation: str, dtype: torch.dtype) -> fx.Graph:
+    """Return the activation as Inductor's graphs have it."""
+    from torch._inductor.decomposition import select_decomp_table
+
+    with torch.no_grad():
+        made = make_fx(ACTIVATIONS[activation], decomposition_table=select_decomp_table())(
+            torch.ones(2, 2, dtype=dtype)
+        )
+    made.graph.eliminate_dead_code()
+    graph: fx.Graph = made.graph
+    return graph
+
+
+def _matched(pattern: fx.Graph, start: fx.Node) -> tuple[fx.Node, ...] | None:
+    """Return the nodes after `start` that compute what `pattern` does, if they alone read it and each other."""
+    (given,) = (each for each in pattern.nodes if each.op == "placeholder")
+    found: dict[fx.Node, fx.Node] = {given: start}
+    last: fx.Node | None = None
+    for each in pattern.nodes:
+        if each.op != "call_function":
+            continue
+        wanted = fx.map_arg((each.args, each.kwargs), lambda x: found[x])
+        (first, *_) = each.all_input_nodes
+        last = next((x for x in found[first].users if x.target == each.target and (x.args, x.kwargs) == wanted), None)
+        if last is None:
+            return None
+        found[each] = last
+    assert last is not None
+    inside = set(found.values()) - {last}
+    if any(user not in found.values() for node in inside for user in node.users):
+        return None
+    return tuple(dict.fromkeys(node for node in found.values() if node is not start))
+
+
+# The pass over Inductor's graphs: a product, with the activation after it, becomes one call of cutegen's op.
+
 
 Choose = Callable[[Candidate], bool]
 _ATEN = torch.ops.aten

@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from cutegen.build.artifact import CUBIN, PTX
-from cutegen.build.pack_file import PackFile
-from cutegen.build.pack_index import PackEntry, PackIndex
+from cutegen.build.pack_file import PackEntry, PackFile, PackIndex
 from cutegen.build.tables import remarks
 from cutegen.contract.problem import ProblemShape
 from cutegen.pack.building import Outcome
 from cutegen.pack.kernel_list import RequestedKernel
-from cutegen.support.columns import aligned
-from cutegen.support.words import plural
+from cutegen.support.words import aligned, plural
 
 EVERY = "every"
 """Problem of a kernel that was packed without one."""

@@ -20,7 +20,7 @@ from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.probe import ProbePlan, plan_probe, probed_family
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.gemm_plan import Occupancy, Predictions
-from cutegen.plan.values.smem import Sectors, Wavefronts
+from cutegen.plan.values.operand import Sectors, Wavefronts
 from cutegen.spec import PROBE, GemmSpec, SpecLike, as_spec
 
 __all__ = [

@@ -12,8 +12,8 @@ from cutegen.plan import plan as make_plan
 from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.predict import available_registers, wanted_registers
 from cutegen.plan.probe import ProbePlan
-from cutegen.plan.values.key_cost import KeyCost, Loss
-from cutegen.plan.values.smem import SmemTile
+from cutegen.plan.values.decision import KeyCost, Loss
+from cutegen.plan.values.operand import SmemTile
 from cutegen.spec import GemmSpec
 from cutegen.spec.schema import Part, keys_of
 

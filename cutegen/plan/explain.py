@@ -12,16 +12,14 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import SM_RATES, Instruction, Target
 from cutegen.hardware.rates import ASSUMED_MMA_FLOPS
 from cutegen.hardware.units import WARP
-from cutegen.plan.kernel.role import IDLE, MMA, PRODUCER, THREADS
+from cutegen.plan.kernel.pipeline import IDLE, MMA, PRODUCER, THREADS
 from cutegen.plan.values.copies import is_of_few
-from cutegen.plan.values.decision import Decision, Rejected
+from cutegen.plan.values.decision import Decision, KeyCost, Rejected
 from cutegen.plan.values.gemm_plan import PlannedGemm
-from cutegen.plan.values.key_cost import KeyCost
+from cutegen.plan.values.operand import SmemCandidate, SmemTile
 from cutegen.plan.values.predicted_time import sizes_line
-from cutegen.plan.values.smem import SmemCandidate, SmemTile
 from cutegen.spec import GemmSpec
-from cutegen.support.columns import aligned, text_width, wrapped
-from cutegen.support.words import extents, plural
+from cutegen.support.words import aligned, extents, plural, text_width, wrapped
 
 SHOWN_REJECTED = 3
 SHOWN_RANKS = 6

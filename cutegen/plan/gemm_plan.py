@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from cutegen.plan import explain as texts
+from cutegen.plan.values.decision import KeyCost
 from cutegen.plan.values.gemm_plan import PlannedGemm
-from cutegen.plan.values.key_cost import KeyCost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
-from cutegen.contract.groups import Groups
-from cutegen.contract.problem import ProblemShape
+from cutegen.contract.problem import Groups, ProblemShape
 from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.values.predicted_time import shown_us
 from cutegen.support.words import extents, plural

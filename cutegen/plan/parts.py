@@ -9,19 +9,17 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from cutegen.algebra import Extents
-from cutegen.contract.groups import Groups
 from cutegen.contract.launch import OPERANDS
-from cutegen.contract.problem import ProblemShape
+from cutegen.contract.problem import Groups, ProblemShape
 from cutegen.hardware import Target
 from cutegen.plan.kernel.memory import MemoryMap, Phase, Region
-from cutegen.plan.kernel.pipeline import AB, Pipeline
+from cutegen.plan.kernel.pipeline import AB, THREADS, Pipeline, Role
 from cutegen.plan.kernel.program import KernelLoop
-from cutegen.plan.kernel.role import THREADS, Role
 from cutegen.plan.kernel.scheduler import SplitK, TileOrder, TileScheduler, TileSource
-from cutegen.plan.operands.choices import OperandChoices
+from cutegen.plan.operands.staging import OperandChoices
+from cutegen.plan.schedule.cluster import check_dynamic, is_dynamic
 from cutegen.plan.schedule.groups import check_groups
 from cutegen.plan.schedule.order import InFlight
-from cutegen.plan.schedule.tiles import check_dynamic, is_dynamic
 from cutegen.plan.values.decision import Choice, Decision
 from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
 from cutegen.plan.values.gemm_plan import MmaPlan, Occupancy, Prefetch

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from cutegen.algebra import Extents, TiledMma
 from cutegen.hardware import DType, MmaAtom, Target
-from cutegen.hardware.gmma_layouts import VECTOR_BYTES
+from cutegen.hardware.gmma import VECTOR_BYTES
 from cutegen.hardware.units import LINE_BYTES, REGISTER_BITS, SECTOR_BYTES, WARP
 from cutegen.plan.geometry import Coordinates, adjacent, in_vectors, touched_sectors
 from cutegen.plan.kernel.scheduler import SplitK
 from cutegen.plan.values.copies import AccessKey
 from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
 from cutegen.plan.values.gemm_plan import MmaPlan, Occupancy
+from cutegen.plan.values.operand import Sectors, Wavefronts
 from cutegen.plan.values.path import OperandPath
-from cutegen.plan.values.smem import Sectors, Wavefronts
 from cutegen.support.words import round_up
 
 # Counts the CTAs per SM that each resource allows (CUDA's occupancy calculation).

@@ -19,15 +19,12 @@ from cutegen.plan import explain as texts
 from cutegen.plan.families import FAMILIES
 from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.values.copies import AccessKey
-from cutegen.plan.values.decision import Decision
-from cutegen.plan.values.fragment_table import FragmentTable, fragment_table
+from cutegen.plan.values.decision import Decision, KeyCost
 from cutegen.plan.values.gemm_plan import Predictions
-from cutegen.plan.values.key_cost import KeyCost
-from cutegen.plan.values.path import OperandPath
-from cutegen.plan.values.smem import Wavefronts
+from cutegen.plan.values.operand import Wavefronts
+from cutegen.plan.values.path import FragmentTable, OperandPath, fragment_table
 from cutegen.spec import GemmSpec
-from cutegen.support.columns import aligned, text_width
-from cutegen.support.words import extents, plural
+from cutegen.support.words import aligned, extents, plural, text_width
 
 USED = ("tile.cta", "mma.", "s2r.", "smem.", "tile.stages")
 """Keys of the GEMM's decisions that the probe's kernel follows."""

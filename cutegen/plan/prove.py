@@ -11,13 +11,11 @@ import numpy as np
 
 from cutegen.algebra import TiledMma, inner_layout, modes, offsets, offsets_2d, size
 from cutegen.contract.launch import RESULT
-from cutegen.contract.pairs import Pairs
-from cutegen.contract.problem import ProblemShape
+from cutegen.contract.problem import Pairs, ProblemShape
 from cutegen.errors import ProofError
 from cutegen.hardware import LdmatrixAtom, MmaAtom, StmatrixAtom, ldmatrix_trace
 from cutegen.hardware.factor_atoms import ATOM_ROWS, ATOM_WORDS, COLUMN_ROWS, copy_of
-from cutegen.hardware.tcgen05_atoms import COLUMNS
-from cutegen.hardware.tcgen05_loads import columns_of_sums, places_of_sums
+from cutegen.hardware.tcgen05 import COLUMNS, columns_of_sums, places_of_sums
 from cutegen.hardware.units import BANK_BYTES, BULK_ALIGN_BYTES, REGISTER_BITS, WARP, WARPGROUP
 from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.geometry import Coordinates, along_and_across, fragment_loads, over_tile, vectors
@@ -30,11 +28,10 @@ from cutegen.plan.kernel.scheduler import SUM_VECTOR_ELEMS, TileOrder, WorkTile
 from cutegen.plan.operands.factor_atoms import WORDS_OF_ROWS
 from cutegen.plan.values.copies import BulkTensorCopy, TileCopy, VectorCopy
 from cutegen.plan.values.epilogue import EpilogueParts, EpiloguePlan, Quantization
-from cutegen.plan.values.fragment_table import fragment_table
 from cutegen.plan.values.fragments import ByDescriptor, CopiedToTmem, FragmentCopy, LdmatrixLoads, PlainLoads
 from cutegen.plan.values.gemm_plan import MmaPlan
-from cutegen.plan.values.path import ROWS, OperandPath
-from cutegen.plan.values.smem import SmemTile
+from cutegen.plan.values.operand import SmemTile
+from cutegen.plan.values.path import ROWS, OperandPath, fragment_table
 
 MATRIX_ROWS = 8
 ROW_BYTES = 16

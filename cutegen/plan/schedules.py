@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from cutegen.contract.groups import Groups
-from cutegen.contract.problem import ProblemShape
+from cutegen.contract.problem import Groups, ProblemShape
 from cutegen.plan.kernel.scheduler import (
     GRID,
     GROUPED,
@@ -19,14 +18,8 @@ from cutegen.plan.kernel.scheduler import (
     TileSource,
 )
 from cutegen.plan.parts import Schedule
+from cutegen.plan.schedule import cluster
 from cutegen.plan.schedule.order import InFlight, least_read, shared_most
-from cutegen.plan.schedule.split_k import (
-    check_together,
-    choose_split_k,
-    refuse_atomics,
-    refuse_clusters,
-    refuse_split_k,
-)
 from cutegen.plan.values.decision import Choice, Decision
 from cutegen.plan.values.gemm_plan import MmaPlan, Occupancy
 from cutegen.spec import GemmSpec
@@ -48,15 +41,15 @@ class CtaPerTile(Schedule):
 
     def check(self, spec: GemmSpec, problem: ProblemShape | None, family: str) -> None:
         """Raise SpecError for a split K or a reduction that this schedule does not support."""
-        refuse_clusters(spec, problem)
+        cluster.refuse_clusters(spec, problem)
         if not self.splits:
-            refuse_split_k(spec, f"a CTA of family {family} multiplies all of a tile's K")
+            cluster.refuse_split_k(spec, f"a CTA of family {family} multiplies all of a tile's K")
 
     def split(self, spec: GemmSpec, mma: MmaPlan) -> tuple[SplitK | None, tuple[Decision, ...]]:
         """Return the slices that the spec requests."""
         if not self.splits:
             return None, ()
-        return choose_split_k(spec, mma)
+        return cluster.choose_split_k(spec, mma)
 
     def resident(self, occupancy: Occupancy) -> int:
         """Return as many as fit: each waits for its own copies, and for no other CTA."""
@@ -86,16 +79,16 @@ class Persistent(Schedule):
 
     def check(self, spec: GemmSpec, problem: ProblemShape | None, family: str) -> None:
         """Raise SpecError for a split K or a reduction that this schedule does not support."""
-        refuse_atomics(spec, problem)
+        cluster.refuse_atomics(spec, problem)
         if not self.splits:
-            refuse_split_k(spec, f"a persistent CTA of family {family} multiplies all of a tile's K")
+            cluster.refuse_split_k(spec, f"a persistent CTA of family {family} multiplies all of a tile's K")
 
     def split(self, spec: GemmSpec, mma: MmaPlan) -> tuple[SplitK | None, tuple[Decision, ...]]:
         """Return the slices that the spec requests: each has as many persistent CTAs as an unsplit K."""
         if not self.splits:
             return None, ()
-        check_together(spec)
-        return choose_split_k(spec, mma, shared=True)
+        cluster.check_together(spec)
+        return cluster.choose_split_k(spec, mma, shared=True)
 
     def order(self, spec: GemmSpec, mma: MmaPlan, in_flight: InFlight | None) -> Choice[TileOrder]:
         """Return the tile order that reads least from device memory, or shares the most if L2 is the limit."""

@@ -22,7 +22,7 @@ from cutegen.algebra import (
     tile_to_shape,
 )
 from cutegen.hardware import Instruction
-from cutegen.hardware.gmma_layouts import GMMA_LAYOUTS, GmmaLayout, gmma_layouts
+from cutegen.hardware.gmma import GMMA_LAYOUTS, GmmaLayout, gmma_layouts
 from cutegen.spec import FAMILIES, GemmSpec, SmemLayout
 from cutegen.spec.checks import SwizzleBits
 from cutegen.support.words import extents

@@ -14,9 +14,8 @@ from cutegen.ptx.machine.blocks import Arrival, Awaited, Block, End, executing, 
 from cutegen.ptx.machine.calls import callees
 from cutegen.ptx.machine.executable import Executable
 from cutegen.ptx.machine.frame import Frame
-from cutegen.ptx.machine.fused_steps import FusedStep
 from cutegen.ptx.machine.layout import MemoryLayout, lay_out
-from cutegen.ptx.machine.lowering import Lowering, Predicate, Step
+from cutegen.ptx.machine.lowering import FusedStep, Lowering, Predicate, Step
 from cutegen.ptx.machine.origins import define
 from cutegen.ptx.machine.rows import Row, Ways
 from cutegen.ptx.machine.shared import Extent
@@ -25,12 +24,11 @@ from cutegen.ptx.machine.warp import Path, Warp
 from cutegen.ptx.text import flow
 from cutegen.ptx.text.bases import accessed_variables
 from cutegen.ptx.text.link import link
-from cutegen.ptx.text.syntax import Address, Entry, Instruction, Module, Register
-from cutegen.ptx.text.types import scalar_type
+from cutegen.ptx.text.syntax import Address, Entry, Instruction, Module, Register, scalar_type
 from cutegen.ptx.text.undefined import Suspects, suspect_reads
+from cutegen.ptx.watch.actor import SiteTable
 from cutegen.ptx.watch.async_registers import register_list
 from cutegen.ptx.watch.shadow import MAX_SITES
-from cutegen.ptx.watch.sites import SiteTable
 from cutegen.ptx.watch.violations import ViolationKind
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from cutegen.plan.kernel.pipeline import Arrival, Barrier, By, Sync
+from cutegen.plan.kernel.pipeline import Arrival, Barrier, By, Role, Sync
 from cutegen.plan.kernel.program import FETCHES, Action, KernelLoop
-from cutegen.plan.kernel.role import Role
 from cutegen.plan.kernel.timeline import Slot, slots
 from cutegen.render.python_text import LINE_WIDTH
-from cutegen.support.columns import aligned
-from cutegen.support.words import plural
+from cutegen.support.words import aligned, plural
 
 INDENT = 4
 SHOWN_K_TILES = 8

@@ -7,9 +7,8 @@ from typing import Any
 
 from cutegen.contract.launch import FACTORS, RESULT_FACTORS
 from cutegen.plan import GemmPlan
-from cutegen.plan.kernel.pipeline import AB, C_STORE, SLICES, TURN, Barrier, Pipeline
-from cutegen.plan.kernel.role import MMA, PRODUCER
-from cutegen.plan.operands.stages import SWIZZLE_PERIOD_BYTES
+from cutegen.plan.kernel.pipeline import AB, C_STORE, MMA, PRODUCER, SLICES, TURN, Barrier, Pipeline
+from cutegen.plan.operands.staging import SWIZZLE_PERIOD_BYTES
 from cutegen.render import epilogue, holes
 from cutegen.render.constants import ConstantsByDecision, c_constants, mma_constants
 from cutegen.render.groups import batches_of

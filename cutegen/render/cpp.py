@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from cutegen.contract.groups import Groups
 from cutegen.contract.launch import (
     CLEARED,
     COUNTERS,
@@ -24,8 +23,7 @@ from cutegen.contract.launch import (
     integers,
     leading_stride,
 )
-from cutegen.contract.pairs import PAIR, Pairs
-from cutegen.contract.problem import MAX_BATCH, MAX_EXTENT, ProblemShape
+from cutegen.contract.problem import MAX_BATCH, MAX_EXTENT, PAIR, Groups, Pairs, ProblemShape
 from cutegen.contract.tensor_map import MapMode
 from cutegen.errors import RequestError
 from cutegen.hardware import dtype

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cutegen.contract.groups import Groups
 from cutegen.contract.launch import OPERANDS, RESULT, TensorContract
+from cutegen.contract.problem import Groups
 from cutegen.plan import GemmPlan
 from cutegen.plan.schedule.groups import KEY
 from cutegen.render.constants import ConstantsByDecision

@@ -8,7 +8,7 @@ from typing import Any
 
 from cutegen.algebra import Layout
 from cutegen.contract.launch import COUNTERS, ENDS, OPERANDS, RESULT, SUMS, Parameter, gemm_parameters, integers
-from cutegen.contract.pairs import PAIR
+from cutegen.contract.problem import PAIR
 from cutegen.hardware import DType
 from cutegen.plan import GemmPlan
 from cutegen.plan.kernel.pipeline import Scope
@@ -16,9 +16,8 @@ from cutegen.plan.values.fragments import LdmatrixLoads
 from cutegen.plan.values.path import OperandPath
 from cutegen.render import epilogue
 from cutegen.render.about import about
-from cutegen.render.constants import shared_constants, united
+from cutegen.render.constants import MEMORY, head, memory_constants, shared_constants, united
 from cutegen.render.groups import begin_of, group_holes
-from cutegen.render.head import MEMORY, head, memory_constants
 from cutegen.render.pairs import matrix_of_members, matrix_of_pairs, pair_holes
 from cutegen.render.python_text import LINE_WIDTH, comment, docstring
 from cutegen.render.scheduler import order_holes, scheduler_constants, sharers

@@ -15,14 +15,16 @@ from cutegen.plan import GemmPlan, ProbePlan
 from cutegen.plan.families import FAMILIES
 from cutegen.plan.kernel.accumulator import Home
 from cutegen.plan.swapped import as_planned
-from cutegen.render import bulk, plain, probe, tcgen05, vectors, warpgroup
+from cutegen.render import bulk, probe, tcgen05, threads, warpgroup
 from cutegen.render.environment import rendered
 
 DRAINED = "drained"
 """Kernels with a role that drains the sums of another."""
 Writer = Callable[[GemmPlan], dict[str, Any]]
 
-BY_VECTORS: Mapping[str, Writer] = MappingProxyType({"threads": plain.context, "warps": vectors.context})
+BY_VECTORS: Mapping[str, Writer] = MappingProxyType(
+    {"threads": threads.plain_context, "warps": threads.vectors_context}
+)
 """Writers of kernels whose threads copy vectors to shared memory, by what executes an atom."""
 BY_BOXES: Mapping[str, Writer] = MappingProxyType(
     {"warps": bulk.context, "warpgroups": warpgroup.context, DRAINED: tcgen05.context}

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from cutegen.contract.launch import RESULT
-from cutegen.contract.pairs import Pairs
+from cutegen.contract.problem import Pairs
 from cutegen.plan import GemmPlan
-from cutegen.render.chain import MEMBERS, members_in_order
+from cutegen.render.epilogue import MEMBERS, members_in_order
 from cutegen.render.tensors import TensorHoles
 
 

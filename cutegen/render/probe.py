@@ -7,9 +7,8 @@ from typing import Any
 
 from cutegen.plan import ProbePlan
 from cutegen.plan.values.path import OperandPath
-from cutegen.render import vectors
-from cutegen.render.constants import shared_constants, united
-from cutegen.render.head import MEMORY, Constants, head, memory_constants
+from cutegen.render import threads
+from cutegen.render.constants import MEMORY, Constants, head, memory_constants, shared_constants, united
 from cutegen.render.holes import fragment_context, fragment_parts, mma_imports, own_operation, stage_holes
 from cutegen.render.python_text import comment, docstring
 from cutegen.render.spec_lines import spec_lines
@@ -32,7 +31,7 @@ class ProbedHoles:
 
 def context(plan: ProbePlan) -> dict[str, Any]:
     """Return the template's holes."""
-    loads = vectors.settled(plan.gemm, multiplies=False)
+    loads = threads.settled(plan.gemm, multiplies=False)
     by_ldmatrix = all(x.s2r.by_ldmatrix for x in plan.gemm.operands)
     settled = united(shared_constants(plan.gemm), loads, {MEMORY: memory_constants(plan.gemm)})
     return {
@@ -49,7 +48,7 @@ def context(plan: ProbePlan) -> dict[str, Any]:
         ],
         **stage_holes(plan.gemm),
         "spec_lines": spec_lines(plan),
-        "loads": vectors.loads(plan.gemm),
+        "loads": threads.loads(plan.gemm),
         **fragment_context(plan.gemm),
         "a": _operand_holes(plan, plan.gemm.a),
         "b": _operand_holes(plan, plan.gemm.b),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cutegen.algebra import offsets, size
 from cutegen.contract.launch import RESULT_FACTORS
-from cutegen.contract.quantized import FLOOR, MOST
+from cutegen.contract.problem import QUANTIZED_FLOOR, QUANTIZED_MOST
 from cutegen.hardware.units import WARP, WARPGROUP
 from cutegen.plan import GemmPlan
 from cutegen.render.constants import ConstantsByDecision
@@ -81,7 +81,7 @@ def quantized_constants(plan: GemmPlan) -> ConstantsByDecision:
         "epilogue.quantize": (
             f"SCALE_C_DTYPE = cutlass.{factors.dtype.dsl_name}",
             f"SCALE_C_ALIGN_ELEMS = {factors.align_bytes // factors.dtype.bytes}",
-            f"QUANTIZE_FLOOR, QUANTIZE_MOST = {FLOOR}, {MOST[plan.epilogue.dtype.name]}",
+            f"QUANTIZE_FLOOR, QUANTIZE_MOST = {QUANTIZED_FLOOR}, {QUANTIZED_MOST[plan.epilogue.dtype.name]}",
             block if quantization.of_rows else f"QUANTIZE_COLUMNS = {quantization.block[1]}",
             f"QUANTIZE_LANES, QUANTIZE_LINES = {lanes}, {size(first)}",
             *constant("QUANTIZE_OF_VALUES_SHAPE", of_values.shape),

@@ -18,8 +18,7 @@ from cutegen.plan.schedule.consumers import COOPERATIVE, PINGPONG
 from cutegen.render.python_text import LINE_WIDTH
 from cutegen.spec import G2s, GemmSpec, Raster, Tile
 from cutegen.spec.families import FAMILIES
-from cutegen.spec.parse import parse_spec
-from cutegen.spec.write import spec_table
+from cutegen.spec.file import parse_spec, spec_table
 from cutegen.support.toml_text import toml_key, toml_value
 
 _TITLE = "# The spec, by which `cutegen run` reads this file"

@@ -8,55 +8,26 @@ from typing import Any
 from cutegen.algebra import inner_layout, offsets_2d
 from cutegen.contract.launch import RESULT
 from cutegen.hardware.factor_atoms import ATOM_ROWS, PER_WORD, copy_of
-from cutegen.hardware.gmma_layouts import VECTOR_BYTES
-from cutegen.hardware.tcgen05_atoms import PAIR, columns_allocated, instruction_descriptor, kind_of
+from cutegen.hardware.gmma import VECTOR_BYTES
+from cutegen.hardware.tcgen05 import PAIR, columns_allocated, instruction_descriptor, kind_of
 from cutegen.hardware.units import WARP
 from cutegen.plan import GemmPlan
-from cutegen.plan.epilogue.staged import MATRICES
+from cutegen.plan.epilogue.store import MATRICES
 from cutegen.plan.kernel.accumulator import Home
-from cutegen.plan.kernel.pipeline import OF_FACTORS, Pipeline
-from cutegen.plan.kernel.role import MMA, PRODUCER
+from cutegen.plan.kernel.pipeline import MMA, OF_FACTORS, PRODUCER, Pipeline
 from cutegen.plan.mainloop.tensor_memory import ACCUMULATOR, EPILOGUE, SCHEDULER, TILES
 from cutegen.plan.operands.factors import are_held
 from cutegen.plan.values.fragments import CopiedToTmem
 from cutegen.plan.values.path import OperandPath
-from cutegen.render import epilogue
+from cutegen.render import epilogue, factors, scheduler, warpgroup
 from cutegen.render.bulk import fed_by_boxes, pipeline_holes, plain_holes
 from cutegen.render.constants import ConstantsByDecision, c_constants
 from cutegen.render.epilogue import constants_of
-from cutegen.render.factors import (
-    copy_parts,
-    factor_constants,
-    factor_holes,
-    factor_parts,
-    factors_of,
-    place_parts,
-    scales,
-)
 from cutegen.render.groups import RestHoles, begin_of, cleared, group_constants, search_holes
 from cutegen.render.holes import chain_holes, gemm_context, host_parts, numerics
 from cutegen.render.pairs import pair_constants
 from cutegen.render.quantized import quantized_constants, quantized_holes
-from cutegen.render.scheduler import (
-    cluster_constants,
-    cluster_holes,
-    each_tile,
-    order_parts,
-    persistent_holes,
-    persistent_parts,
-    sharers,
-    slice_parts,
-    sum_holes,
-)
 from cutegen.render.tensors import tensor_holes
-from cutegen.render.warpgroup import (
-    REST_BARRIER,
-    has_pairs_of_contiguous_columns,
-    part_constants,
-    stored_parts,
-    tensors_beside,
-    to_shared,
-)
 
 LARGEST_LOAD = 128
 """Registers that one `tcgen05.ld` fills at most."""
@@ -73,12 +44,12 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         **common,
         **chain_holes(plan, 16 if plan.split_k else 12, deeper=4, part=""),
         **pipeline_holes(plan),
-        **persistent_holes(plan),
-        **each_tile(plan),
-        "tiles_of_issuer": each_tile(plan, "tile" if _knows_tiles(plan) else "_")["each_tile"],
+        **scheduler.persistent_holes(plan),
+        **scheduler.each_tile(plan),
+        "tiles_of_issuer": scheduler.each_tile(plan, "tile" if _knows_tiles(plan) else "_")["each_tile"],
         **_sum_holes(plan),
-        **sum_holes(plan),
-        **cluster_holes(plan),
+        **scheduler.sum_holes(plan),
+        **scheduler.cluster_holes(plan),
         "sum_threads": "SUM_THREADS",
         "after_barriers": "drained + BUFFERS",
         **search_holes(plan, next(x.matrix for x in common["tensors"] if x.name == RESULT)),
@@ -100,12 +71,12 @@ def context(plan: GemmPlan) -> dict[str, Any]:
             "from cutlass._mlir.dialects import llvm",
             f"from cutlass.cute.nvgpu import {', '.join((*edge, *_modules(plan)))}",
         ],
-        **plain_holes(tensors_beside(plan, common["tensors"])),
+        **plain_holes(warpgroup.tensors_beside(plan, common["tensors"])),
         **quantized_holes(plan, common["tensors"]),
         "slots": " * 2",
         "warps_of_group": plan.loop.role(EPILOGUE).group_threads // WARP,
         "groups": plan.loop.role(EPILOGUE).groups,
-        "to_shared": to_shared(plan.epilogue),
+        "to_shared": warpgroup.to_shared(plan.epilogue),
     }
 
 
@@ -119,19 +90,19 @@ def _modules(plan: GemmPlan) -> tuple[str, ...]:
 def _text_parts(plan: GemmPlan) -> tuple[str, ...]:
     """Return the parts of the kernel's text, in the order of their functions."""
     quantized = plan.epilogue.fusion.quantization is not None
-    unmapped = quantized or bool(tensors_beside(plan, (tensor_holes(x) for x in plan.launch.tensors)))
+    unmapped = quantized or bool(warpgroup.tensors_beside(plan, (tensor_holes(x) for x in plan.launch.tensors)))
     grouped, addressed = plan.scheduler.groups is not None, bool(plan.epilogue.addressed)
     return (
         *epilogue.math_functions(plan),
-        *order_parts(plan),
+        *scheduler.order_parts(plan),
         *epilogue.tensor_functions(plan),
         *(("functions/tensors.py.j2#store_vectors",) if plan.epilogue.edge else ()),
         *(("functions/tensors.py.j2#matrix_of_batch",) if unmapped or addressed else ()),
-        *persistent_parts(plan),
+        *scheduler.persistent_parts(plan),
         *_shared_parts(plan),
         "functions/wgmma.py.j2#shared_tile",
         "functions/boxes.py.j2#tensor_map_coordinates",
-        *(("functions/boxes.py.j2#pair_coordinates",) if has_pairs_of_contiguous_columns(plan) else ()),
+        *(("functions/boxes.py.j2#pair_coordinates",) if warpgroup.has_pairs_of_contiguous_columns(plan) else ()),
         "functions/wgmma.py.j2#bulk_partition",
         "functions/boxes.py.j2#next_stage",
         "functions/boxes.py.j2#copy_k_tile",
@@ -151,7 +122,7 @@ def _text_parts(plan: GemmPlan) -> tuple[str, ...]:
         "pipelines/accumulator.py.j2",
         *(("pipelines/answers.py.j2",) if plan.loop.pipeline(TILES) else ()),
         *_drained_parts(plan),
-        *stored_parts(plan),
+        *warpgroup.stored_parts(plan),
         *host_parts(plan),
     )
 
@@ -172,27 +143,27 @@ def _tensor_memory_parts(plan: GemmPlan) -> tuple[str, ...]:
 
 def _factor_parts(plan: GemmPlan) -> tuple[str, ...]:
     """Return the parts of factors, if there are any: their copies, and how threads read them, or the instruction."""
-    if not scales(plan):
+    if not factors.scales(plan):
         return ()
     if _adds_blocks(plan):
         read, way = ("read_factors", "held") if are_held(plan.operands) else ("read_factors_of_wave", "of_waves")
         functions = (f"functions/factors.py.j2#{name}" for name in (read, "add_scaled_wave"))
         apart, held = "pipelines/factors_apart.py.j2", f"pipelines/factors_{way}.py.j2"
-        return (apart, *factor_parts(plan), *place_parts(plan), *functions, held)
+        return (apart, *factors.factor_parts(plan), *factors.place_parts(plan), *functions, held)
     columns = ("pipelines/columns_of_tiles.py.j2",) if _begins_within_atoms(plan) else ()
-    packed = any(begin_of(plan, plan.launch.tensor(x.name)) for x in factors_of(plan))
+    packed = any(begin_of(plan, plan.launch.tensor(x.name)) for x in factors.factors_of(plan))
     of_groups = ("pipelines/atoms_of_groups.py.j2",) if packed else ()
-    return (*copy_parts(plan), "pipelines/factors_in_tensor_memory.py.j2", *of_groups, *columns)
+    return (*factors.copy_parts(plan), "pipelines/factors_in_tensor_memory.py.j2", *of_groups, *columns)
 
 
 def _drained_parts(plan: GemmPlan) -> tuple[str, ...]:
     """Return the parts of sums on their way to the epilogue: part by part, or those of slices that CTAs add."""
     if _adds_blocks(plan):
-        return slice_parts(plan)
+        return scheduler.slice_parts(plan)
     if plan.split_k is None:
         loaded = "sums" if plan.epilogue.fusion.pairs is None else "pairs"
         return "epilogues/drained.py.j2", f"epilogues/drained_{loaded}.py.j2"
-    return ("epilogues/drained_at_once.py.j2", *slice_parts(plan))
+    return ("epilogues/drained_at_once.py.j2", *scheduler.slice_parts(plan))
 
 
 def _answers(plan: GemmPlan) -> tuple[str, ...]:
@@ -216,7 +187,7 @@ def _rest_parts(plan: GemmPlan) -> tuple[str, ...]:
 def _rest(plan: GemmPlan) -> RestHoles:
     """Return how the threads that multiply set the rest of a k-tile to 0: those of one warp meet without a barrier."""
     threads = plan.mma.role.threads
-    barrier = f"cute.arch.barrier(barrier_id={REST_BARRIER}, number_of_threads={threads})"
+    barrier = f"cute.arch.barrier(barrier_id={warpgroup.REST_BARRIER}, number_of_threads={threads})"
     meet = "cute.arch.sync_warp()" if threads == WARP else barrier
     return RestHoles(**cleared(plan), what="it", thread=f"tidx % {threads}", threads=f"{threads}", meet=meet)
 
@@ -233,7 +204,7 @@ def _adds_blocks(plan: GemmPlan) -> bool:
 
 def _scales_products(plan: GemmPlan) -> bool:
     """Return whether the instruction scales what it multiplies, by factors in tensor memory."""
-    return scales(plan) and not _adds_blocks(plan)
+    return factors.scales(plan) and not _adds_blocks(plan)
 
 
 def _sum_holes(plan: GemmPlan) -> dict[str, str]:
@@ -259,7 +230,7 @@ def _factor_holes(plan: GemmPlan) -> dict[str, Any]:
     """Return the holes of factors in tensor memory."""
     first = " + first_column" if _begins_within_atoms(plan) else ""
     return {
-        **factor_holes(plan),
+        **factors.factor_holes(plan),
         "to_tmem": copy_of(plan.atom.ctas),
         "factor_columns": f", factors_a, factors_b{first}" if _scales_products(plan) else "",
     }
@@ -278,9 +249,9 @@ def _factor_constants(plan: GemmPlan) -> ConstantsByDecision:
     Those of sums of blocks are where threads read them.
     """
     if _adds_blocks(plan):
-        return factor_constants(plan)
+        return factors.factor_constants(plan)
     settled: ConstantsByDecision = {}
-    for x in factors_of(plan):
+    for x in factors.factors_of(plan):
         kind, copy, name = kind_of(plan.atom), _in_tensor_memory(x), constants_of(x.name)
         atoms_of_rows, stage = x.tile[0], x.smem.bytes // plan.stages // VECTOR_BYTES
         # A k-block reads words of an atom, or of the one that its factors begin in.
@@ -297,7 +268,7 @@ def _factor_constants(plan: GemmPlan) -> ConstantsByDecision:
         )
     if settled:
         ids = tuple(block * of_instruction % PER_WORD for block in range(plan.mma.k_blocks))
-        of_a, of_b = (plan.columns_of(x.name) for x in factors_of(plan))
+        of_a, of_b = (plan.columns_of(x.name) for x in factors.factors_of(plan))
         settled["s2r.scale_b"] = (
             *settled["s2r.scale_b"],
             f"FACTORS_COLUMN, STAGE_COLUMNS, FACTOR_IDS = {of_a.first}, {of_b.end - of_a.first}, {ids}",
@@ -347,7 +318,7 @@ def _shared(plan: GemmPlan) -> SharedHoles:
 
 def _copy_holes(plan: GemmPlan) -> dict[str, Any]:
     """Return the holes of copies that several CTAs of a cluster receive."""
-    (of_a, of_b), (along_n, along_m), paired = plan.mma.sharing, sharers(plan), plan.atom.ctas == PAIR
+    (of_a, of_b), (along_n, along_m), paired = plan.mma.sharing, scheduler.sharers(plan), plan.atom.ctas == PAIR
     row, column = ", row_mask" if of_a > 1 else "", ", column_mask" if of_b > 1 else ""
     return {
         "masks": row + column,
@@ -477,13 +448,13 @@ def _settled(plan: GemmPlan) -> ConstantsByDecision:
         "mma.promote_k": _blocks(plan),
         "epilogue.pairs": pair_constants(plan.epilogue.fusion.pairs),
         "mma.accumulator": (f"BUFFERS, COLUMNS = {sums.buffers}, {allocated}  # columns of {sums.home}",),
-        "schedule.cluster": (*cluster_constants(plan), *_copiers(plan)),
+        "schedule.cluster": (*scheduler.cluster_constants(plan), *_copiers(plan)),
         **group_constants(plan),
         "descriptor.a": _descriptors(plan, plan.a),
         "descriptor.b": _descriptors(plan, plan.b),
         **_factor_constants(plan),
         "epilogue.smem": (
-            *part_constants(plan),
+            *warpgroup.part_constants(plan),
             *((f"SUM_THREADS = {sums.threads}",) if plan.split_k else ()),
             *c_constants(plan),
         ),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cutegen.contract.groups import Groups
 from cutegen.contract.launch import TensorContract, leading_stride
+from cutegen.contract.problem import Groups
 from cutegen.render import epilogue
 
 

@@ -11,39 +11,18 @@ from cutegen.contract.launch import OPERANDS, RESULT
 from cutegen.hardware import DType
 from cutegen.hardware.units import LINE_BYTES, WARP, WARPGROUP
 from cutegen.plan import GemmPlan
-from cutegen.plan.kernel.pipeline import SLICES, TURN, Scope
+from cutegen.plan.kernel.pipeline import SLICES, TURN, Scope, Turns
 from cutegen.plan.kernel.program import Action
-from cutegen.plan.kernel.role import Turns
 from cutegen.plan.mainloop.programs import PROMOTED_TILES
 from cutegen.plan.values.epilogue import EpilogueParts, EpiloguePlan
 from cutegen.plan.values.path import OperandPath
-from cutegen.render import epilogue
-from cutegen.render.bulk import (
-    ab_pipeline,
-    empty_barrier,
-    fed_by_boxes,
-    pipeline_holes,
-    plain_holes,
-    plain_tensors,
-    register_parts,
-    tensor_parts,
-)
+from cutegen.render import bulk, epilogue, scheduler
 from cutegen.render.constants import ConstantsByDecision, c_constants
 from cutegen.render.factors import factor_constants, factor_holes, factor_parts, scales, scaling_parts
 from cutegen.render.groups import RestHoles, cleared, group_constants, search_holes
 from cutegen.render.holes import chain_holes, gemm_context, host_parts, numerics
 from cutegen.render.pairs import pair_constants, pair_holes, vectors_of_members
 from cutegen.render.quantized import quantized_constants, quantized_holes, quantized_parts
-from cutegen.render.scheduler import (
-    cluster_constants,
-    cluster_holes,
-    each_tile,
-    order_parts,
-    persistent_holes,
-    persistent_parts,
-    slice_parts,
-    sum_holes,
-)
 from cutegen.render.tensors import TensorHoles, tensor_holes
 from cutegen.spec import STORE
 
@@ -71,10 +50,10 @@ def context(plan: GemmPlan) -> dict[str, Any]:
     return {
         **common,
         **chain_holes(plan, indent, deeper=8 if _pins_parts(plan) else 4, part="", holds_vectors=holds_vectors),
-        **pipeline_holes(plan),
-        **persistent_holes(plan),
-        **sum_holes(plan),
-        **cluster_holes(plan),
+        **bulk.pipeline_holes(plan),
+        **scheduler.persistent_holes(plan),
+        **scheduler.sum_holes(plan),
+        **scheduler.cluster_holes(plan),
         **(clusters := _cluster_holes(plan)),
         "ahead_of_wait": _ahead_holes(plan, clusters["copy_options"]),
         **_turn_holes(plan),
@@ -88,7 +67,7 @@ def context(plan: GemmPlan) -> dict[str, Any]:
             *((f"from cutlass._mlir.dialects import {', '.join(dialects)}",) if dialects else ()),
             f"from cutlass.cute.nvgpu import {', '.join((*edge, 'OperandMajorMode', 'cpasync', *warp, 'warpgroup'))}",
         ],
-        **plain_holes(beside := tensors_beside(plan, common["tensors"])),
+        **bulk.plain_holes(beside := tensors_beside(plan, common["tensors"])),
         "held_vectors": [x for x in beside if x.firsts],
         "operation": operation,
         "operand_types": types,
@@ -112,14 +91,14 @@ def _text_parts(plan: GemmPlan) -> tuple[str, ...]:
     grouped, addressed = plan.scheduler.groups is not None, bool(plan.epilogue.addressed)
     return (
         *epilogue.math_functions(plan),
-        *order_parts(plan),
+        *scheduler.order_parts(plan),
         *(() if grouped else ("functions/tile_order.py.j2#first_tile",)),
         *epilogue.tensor_functions(plan, holds_vectors=_holds_vectors(plan)),
         *(("functions/tensors.py.j2#store_vectors",) if plan.epilogue.edge else ()),
         *(("functions/tensors.py.j2#matrix_of_batch",) if unmapped or plan.prefetched or addressed else ()),
-        *persistent_parts(plan),
+        *scheduler.persistent_parts(plan),
         *_mask_parts(plan),
-        *slice_parts(plan),
+        *scheduler.slice_parts(plan),
         "functions/wgmma.py.j2#mma_operation",
         "functions/wgmma.py.j2#shared_tile",
         "functions/boxes.py.j2#tensor_map_coordinates",
@@ -136,7 +115,7 @@ def _text_parts(plan: GemmPlan) -> tuple[str, ...]:
         "roles/producer_and_mma.py.j2",
         f"roles/producer{'_of_tiles' if grouped else ''}.py.j2",
         "roles/mma_warpgroups.py.j2",
-        *register_parts(plan),
+        *bulk.register_parts(plan),
         "pipelines/described_stages.py.j2",
         f"pipelines/boxes_of_{'groups' if grouped else 'matrices'}.py.j2",
         f"pipelines/c_of_{'groups' if addressed else 'matrices'}.py.j2",
@@ -152,7 +131,7 @@ def _text_parts(plan: GemmPlan) -> tuple[str, ...]:
 
 def _pipeline_parts(plan: GemmPlan) -> tuple[str, ...]:
     """Return the parts of the pipelines that not every kernel has."""
-    of_cluster = ab_pipeline(plan).scope is Scope.CLUSTER
+    of_cluster = bulk.ab_pipeline(plan).scope is Scope.CLUSTER
     return (
         *(("pipelines/k_tiles_of_cluster.py.j2",) if of_cluster else ()),
         *(("pipelines/turn.py.j2", f"pipelines/turn_of_{_turn_of(plan)}.py.j2") if plan.loop.pipeline(TURN) else ()),
@@ -268,7 +247,7 @@ def stored_parts(plan: GemmPlan) -> tuple[str, ...]:
         "epilogues/stmatrix": smem is not None and stmatrix,
         "epilogues/store_by_elements": smem is not None and not stmatrix,
     }
-    tensors = tensor_parts(plan) if quantized or any(not x.firsts for x in beside) else ()
+    tensors = bulk.tensor_parts(plan) if quantized or any(not x.firsts for x in beside) else ()
     return (*(f"{name}.py.j2" for name, is_used in used.items() if is_used), *tensors, *quantized_parts(plan))
 
 
@@ -297,7 +276,7 @@ def _holds_vectors(plan: GemmPlan) -> bool:
 
 def tensors_beside(plan: GemmPlan, tensors: Iterable[TensorHoles]) -> list[TensorHoles]:
     """Return the tensors without a tensor map; a vector that warps hold has the names of its first elements."""
-    beside = plain_tensors(plan, tensors)
+    beside = bulk.plain_tensors(plan, tensors)
     if _parts(plan).vectors_held:
         beside = [replace(x, firsts=_FIRSTS[x.along]) if x.along else x for x in beside]
     if (pairs := plan.epilogue.fusion.pairs) is None:
@@ -380,7 +359,7 @@ def _turn_holes(plan: GemmPlan) -> dict[str, str]:
     """Return the holes of warpgroups that take turns."""
     in_turn = plan.mma.role.turns is Turns.LAST_K_TILES
     return {
-        **each_tile(plan),
+        **scheduler.each_tile(plan),
         "turn_unit": "k-tile" if plan.mma.role.turns is Turns.K_TILES else "tile",
         "slice_of_group": "0" if plan.mma.role.alternates else "group * 128",
         "of_stages": "stage, phase, held, last" if in_turn else "stage: Int32, phase: Int32",
@@ -504,7 +483,7 @@ def _major(operand: OperandPath) -> str:
 def _settled(plan: GemmPlan) -> ConstantsByDecision:
     """Return the constants of each decision on the main loop."""
     return {
-        **fed_by_boxes(plan),
+        **bulk.fed_by_boxes(plan),
         "mma.atom": (
             f"MMA_SHAPE, K_BLOCKS = {plan.atom.shape_mnk}, {plan.mma.k_blocks}",
             f"ACCUMULATOR_DTYPE = cutlass.{plan.atom.c_dtype.dsl_name}",
@@ -516,7 +495,7 @@ def _settled(plan: GemmPlan) -> ConstantsByDecision:
         "schedule.last_k_tiles": (),  # only a comment: the loop over k-tiles shows the decision
         "schedule.promoted_sums": _waves(plan),
         **factor_constants(plan),
-        "schedule.cluster": cluster_constants(plan),
+        "schedule.cluster": scheduler.cluster_constants(plan),
         **_eviction_constants(plan),
         **_prefetch_constants(plan),
         "schedule.pace": (f"K_TILE_CYCLES = {plan.pace}",) if plan.pace else (),
@@ -529,7 +508,7 @@ def _settled(plan: GemmPlan) -> ConstantsByDecision:
 
 def _warps(plan: GemmPlan) -> tuple[str, ...]:
     """Return the number of MMA warps, and of those that read a stage, in all CTAs that receive it."""
-    empty = empty_barrier(plan)
+    empty = bulk.empty_barrier(plan)
     ctas = empty.arrivals[0].ctas
     where = f": {empty.count // ctas} in each of {ctas} CTAs" if ctas > 1 else ""
     return (

@@ -6,22 +6,9 @@ The plan checks combinations of values, such as an atom and the operands' types.
 from __future__ import annotations
 
 from cutegen.contract.launch import GEMM, KINDS, PROBE
-from cutegen.spec.expression import (
-    Binary,
-    Call,
-    Expression,
-    Name,
-    Negation,
-    Number,
-    names_of,
-    parse_expression,
-    parts_of,
-    takes_pair,
-)
 from cutegen.spec.families import FAMILIES, Family
-from cutegen.spec.load import SpecLike, as_spec, load_spec, shipped_specs, spec_path
+from cutegen.spec.file import SpecLike, as_spec, load_spec, parse_spec, shipped_specs, spec_path
 from cutegen.spec.model import GemmSpec
-from cutegen.spec.parse import parse_spec
 from cutegen.spec.parts import (
     MODES,
     Bias,
@@ -47,7 +34,27 @@ from cutegen.spec.parts import (
     Tile,
 )
 from cutegen.spec.schema import Key, known_keys
-from cutegen.spec.steps import MATRICES, NARROW_BITS, NARROW_SHARE, OPS, STORE, VECTORS, Step, chain_of, guards_source
+from cutegen.spec.steps import (
+    MATRICES,
+    NARROW_BITS,
+    NARROW_SHARE,
+    OPS,
+    STORE,
+    VECTORS,
+    Binary,
+    Call,
+    Expression,
+    Name,
+    Negation,
+    Number,
+    Step,
+    chain_of,
+    guards_source,
+    names_of,
+    parse_expression,
+    parts_of,
+    takes_pair,
+)
 
 __all__ = [
     "FAMILIES",

@@ -15,10 +15,9 @@ import numpy.typing as npt
 
 from cutegen.algebra import ComposedLayout, LayoutExpr, cosize, inner_layout, offsets, parse_layout, size
 from cutegen.hardware.units import MAX_CLUSTER_CTAS, MAX_THREADS_PER_CTA, WARP
-from cutegen.spec.expression import LONGEST_TEXT, ExpressionError, parse_expression
 from cutegen.spec.families import FAMILIES
-from cutegen.support.literals import alternatives, literal, near, nearest, typed
-from cutegen.support.words import plural
+from cutegen.spec.steps import LONGEST_TEXT, ExpressionError, parse_expression
+from cutegen.support.words import alternatives, literal, near, nearest, plural, typed
 
 MAX_WARPS_PER_CTA = MAX_THREADS_PER_CTA // WARP
 MAX_SMEM_ELEMS = 1 << 18  # the power of two above 227 KB of 8-bit elements
@@ -246,7 +245,7 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class ExpressionText:
-    """An expression in the grammar of `cutegen.spec.expression`, over x and the names `operands`."""
+    """An expression in the grammar of `cutegen.spec.steps`, over x and the names `operands`."""
 
     operands: tuple[str, ...]
 

@@ -16,7 +16,7 @@ from cutegen.spec.families import FAMILIES, family_with
 from cutegen.spec.parts import DEFAULT_ALIGN_BYTES, MODES, Epilogue, G2s, Mma, Problem, S2r, Schedule, Smem, Tile
 from cutegen.spec.schema import NOT_A_KEY, Part, mismatches
 from cutegen.spec.values import ATOMS, FamilyKey, KindName, Text
-from cutegen.support.literals import alternatives, literal
+from cutegen.support.words import alternatives, literal
 
 _USED_BY = {"residual": "residual", "bias": "bias_n or bias_m", "scale": "scale_m or scale_n", "aux": "aux"}
 """The tables of the epilogue's tensors besides C, and the ops that use each."""

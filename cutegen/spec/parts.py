@@ -6,15 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from cutegen.contract.groups import Groups
-from cutegen.contract.pairs import Pairs
+from cutegen.contract.problem import Groups, Pairs
 from cutegen.hardware import BULK_TENSOR, CP_ASYNC_ATOMS, UNIVERSAL, dtype
 from cutegen.hardware.units import MAX_THREADS_PER_CTA
 from cutegen.spec import values
 from cutegen.spec.checks import MAX_WARPS_PER_CTA, Mismatch
 from cutegen.spec.schema import NOT_A_KEY, Part
 from cutegen.spec.steps import Step, operands_of, steps
-from cutegen.support.literals import alternatives, literal
+from cutegen.support.words import alternatives, literal
 
 MODES: Mapping[str, tuple[str, str]] = {"a": ("m", "k"), "b": ("n", "k"), "c": ("m", "n")}
 """The modes of each operand in CuTe's order: A is (M,K), B is (N,K), C is (M,N)."""

@@ -8,7 +8,7 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from cutegen.spec.checks import Check, Mismatch
-from cutegen.support.literals import typed
+from cutegen.support.words import typed
 
 NOT_A_KEY = {"toml": False}
 """Metadata of a field that only Python sets, not TOML."""

@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from cutegen import hardware
 from cutegen.contract.launch import KINDS
-from cutegen.hardware.gmma_layouts import GMMA_LAYOUTS
+from cutegen.hardware.gmma import GMMA_LAYOUTS
 from cutegen.hardware.units import MAX_THREADS_PER_CTA
 from cutegen.spec import checks
 from cutegen.spec.steps import OPERANDS, OPS

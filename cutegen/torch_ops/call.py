@@ -8,10 +8,9 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from cutegen.dispatch.formula import TENSORS, Formula, scalars_of
-from cutegen.dispatch.gated import is_gated
+from cutegen.dispatch.formula import TENSORS, Formula, is_gated, scalars_of
 from cutegen.dispatch.placement import VECTOR_BYTES
-from cutegen.dispatch.types import result_type
+from cutegen.dispatch.shapes import result_type
 from cutegen.hardware import dtype as element_type
 from cutegen.run.call.operands import name_of
 from cutegen.torch_ops.switches import tf32_allowed

@@ -9,11 +9,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from cutegen.dispatch.block_scales import blocks_of
-from cutegen.dispatch.gated import gated_of
+from cutegen.dispatch.formula import gated_of
 from cutegen.dispatch.shapes import Shape
-from cutegen.torch_ops import micro_scales
+from cutegen.torch_ops import quantize
+from cutegen.torch_ops.activations import activated
 from cutegen.torch_ops.call import Call
-from cutegen.torch_ops.gated import activated
 
 ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "relu": functional.relu,
@@ -26,9 +26,9 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
 def compute(call: Call, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Return the result, and the value before the activation, both of `dtype`."""
     a, b, bias, activation, residual, alpha, beta, c, scale_a, scale_b, *_ = call
-    if scale_a is not None and scale_a.dtype in micro_scales.TYPES:
+    if scale_a is not None and scale_a.dtype in quantize.TYPES:
         assert scale_b is not None
-        a, b = micro_scales.scaled(a, scale_a), micro_scales.scaled(b.mT, scale_b).mT
+        a, b = quantize.scaled(a, scale_a), quantize.scaled(b.mT, scale_b).mT
         scale_a, scale_b = call.scale_m, call.scale_n
     elif blocks := blocks_of({name: tensor.shape for name, tensor in call.tensors.items()}):
         a, b = scaled(a, scale_a, blocks["scale_a"]), scaled(b, scale_b, blocks["scale_b"][::-1])

@@ -11,21 +11,13 @@ from torch._subclasses import FakeTensor
 
 from cutegen.build.record import say_unrecorded
 from cutegen.contract.launch import RESULT_FACTORS
+from cutegen.dispatch import quantized
 from cutegen.dispatch.block_scales import LEAST_OF_ATOMS, LEAST_TARGET, blocks_in_call, in_atoms, members_have_blocks
 from cutegen.dispatch.cpu_time_guard import guard_cpu_time
-from cutegen.dispatch.formula import Formula
-from cutegen.dispatch.gated import BY_VECTORS, LEAST_OF_PAIRS, Gated, gated_of
+from cutegen.dispatch.formula import BY_VECTORS, LEAST_OF_PAIRS, Formula, Gated, gated_of
 from cutegen.dispatch.placement import Placement, major_of
 from cutegen.dispatch.prepared_call import prepare_call
 from cutegen.dispatch.providers import providers
-from cutegen.dispatch.quantized import (
-    ELEMENT,
-    LEAST_OF_QUANTIZED,
-    Strided,
-    factors_of,
-    has_kernel,
-    new_factors,
-)
 from cutegen.dispatch.resolve import Resolved, product_of, resolve, with_rows
 from cutegen.dispatch.settings import settings
 from cutegen.errors import OperandError
@@ -35,8 +27,8 @@ from cutegen.run.call.memory_overlap import share_memory
 from cutegen.run.call.operands import Form, view_of
 from cutegen.support.environment import record_file
 from cutegen.torch_ops import call_cache, cpu_reference, first_use
+from cutegen.torch_ops.activations import activated
 from cutegen.torch_ops.call import AnyCall, Call, QuantizedCall, dtype_name, dtype_of
-from cutegen.torch_ops.gated import activated
 from cutegen.torch_ops.quantize import quantize
 from cutegen.torch_ops.switches import call_target
 
@@ -99,14 +91,14 @@ def computed(call: AnyCall, resolved: Resolved, by_torch: Compute) -> tuple[Tens
 
 def _with_factors(call: Call) -> tuple[Tensor, Tensor]:
     """Return a quantized result and its factors, by one kernel where there are such kernels."""
-    target = call_target(call.a.device, least=LEAST_OF_QUANTIZED).target
+    target = call_target(call.a.device, least=quantized.LEAST_OF_QUANTIZED).target
     gated = gated_of(call.activation)
-    if not has_kernel(target, dtype_name(call.a.dtype)) or not (gated is None or _joins_pairs(call, gated)):
+    if not quantized.has_kernel(target, dtype_name(call.a.dtype)) or not (gated is None or _joins_pairs(call, gated)):
         return _quantized_apart(call)
     factors = call.scale_c
     if factors is None:
         forms = {name: form_of(tensor) for name, tensor in call.tensors.items()}
-        factors = empty_factors(new_factors(product_of(forms, ELEMENT, gated)[0]), call.a)
+        factors = empty_factors(quantized.new_factors(product_of(forms, quantized.ELEMENT, gated)[0]), call.a)
         call = call._replace(scale_c=factors)
     else:
         torch.autograd.graph.increment_version(factors)
@@ -114,7 +106,7 @@ def _with_factors(call: Call) -> tuple[Tensor, Tensor]:
     return found[0], factors
 
 
-def empty_factors(place: Strided, like: Tensor) -> Tensor:
+def empty_factors(place: quantized.Strided, like: Tensor) -> Tensor:
     """Return new factors of a quantized result, on the device of `like`, which may be fake."""
     return like.new_empty(place.elems, dtype=torch.float32).as_strided(place.shape, place.strides)
 
@@ -124,12 +116,12 @@ def _quantized_apart(call: Call) -> tuple[Tensor, Tensor]:
     resolved = resolved_call(call)
     with torch.no_grad():
         wide = compute(call._replace(quantize=None, out=None, scale_c=None, out_dtype=torch.float32))[0]
-        return handed(call, *quantized_as(call.quantize, wide, new_factors(resolved.problem)))
+        return handed(call, *quantized_as(call.quantize, wide, quantized.new_factors(resolved.problem)))
 
 
-def quantized_as(asked: str | None, wide: Tensor, place: Strided) -> tuple[Tensor, Tensor]:
+def quantized_as(asked: str | None, wide: Tensor, place: quantized.Strided) -> tuple[Tensor, Tensor]:
     """Return values and factors of a result in f32, in the layouts of kernels."""
-    scale = factors_of(asked)
+    scale = quantized.factors_of(asked)
     assert scale is not None
     values, factors = quantize(wide.reshape(-1, wide.shape[-1]), scale=scale)
     return values.reshape(wide.shape), empty_factors(place, wide).copy_(factors.reshape(place.shape))
@@ -226,7 +218,7 @@ def resolved_tensors(
     least = "sm_89" if a.dtype.itemsize == 1 and a.is_floating_point() else "sm_80"
     least = least if formula.gated is None and formula.quantized is None else LEAST_OF_PAIRS
     if formula.quantized is not None:
-        asked = ELEMENT
+        asked = quantized.ELEMENT
     forms, needs = {name: form for name, (form, _) in given.items()}, None
     if in_atoms(forms):
         least, needs = LEAST_OF_ATOMS, Instruction.TCGEN05
@@ -303,7 +295,7 @@ def _of_torch(call: Call, resolved: Resolved) -> tuple[Tensor, Tensor | None]:
     with torch.no_grad():
         if call.quantize is not None:
             wide, _ = cpu_reference.compute(call, torch.float32)
-            return handed(call, *quantized_as(call.quantize, wide, new_factors(resolved.problem)))
+            return handed(call, *quantized_as(call.quantize, wide, quantized.new_factors(resolved.problem)))
         found, before = cpu_reference.compute(call, dtype_of(resolved.dtype))
     aux = None if not call.aux else before.clone() if before is found else before.contiguous()
     if call.out is None:

@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cutegen.dispatch.gated import gated_of
+from cutegen.dispatch.formula import gated_of
 from cutegen.errors import RequestError
 from cutegen.run.call.operands import refuse_tangent
-from cutegen.torch_ops import gated as gated_gradients
+from cutegen.torch_ops import activations as gated_gradients
 from cutegen.torch_ops.call import ARGUMENTS, Like
 from cutegen.torch_ops.call_cache import quick
 from cutegen.torch_ops.cpu_reference import per_column, per_row

@@ -1,10 +1,4 @@
-"""`cutegen.grouped_mm` of torch tensors: as ops that torch supports, with gradients by the other forms.
-
-grouped_mm       -> the result
-grouped_mm_aux   -> the result, and the value before the activation, for the gradient
-grouped_mm_out   writes the result to `out`
-grouped_mm_quantized, grouped_mm_quantized_out    values of 8 bits, and their factors
-"""
+"""`cutegen.grouped_mm` of torch tensors: as ops that torch supports, with gradients by the other forms."""
 
 from __future__ import annotations
 
@@ -16,37 +10,141 @@ from torch import Tensor
 
 from cutegen.contract.launch import ENDS, RESULT_FACTORS
 from cutegen.contract.problem import ProblemShape
+from cutegen.dispatch import grouped
 from cutegen.dispatch.block_scales import LEAST_OF_ATOMS, LEAST_TARGET, SCALES, SECOND
-from cutegen.dispatch.formula import check_activation
-from cutegen.dispatch.gated import LEAST_OF_PAIRS, gated_of, is_gated
-from cutegen.dispatch.grouped import (
-    GroupedProduct,
-    GroupedTerms,
-    blocks_of_groups,
-    check_quantized,
-    factors_of_groups,
-    joins_pairs,
-    place_factors_of_groups,
-    product_of_groups,
-    resolve_groups,
-    result_of,
-)
+from cutegen.dispatch.formula import LEAST_OF_PAIRS, check_activation, gated_of, is_gated
 from cutegen.dispatch.quantized import ELEMENT, LEAST_OF_QUANTIZED, factors_of, has_kernel
 from cutegen.dispatch.resolve import Resolved, with_rows
 from cutegen.dispatch.settings import settings
 from cutegen.errors import RequestError
 from cutegen.hardware import Instruction
-from cutegen.torch_ops import call_cache, eager, gradients, grouped_gradients
-from cutegen.torch_ops.activations import activation_name
+from cutegen.torch_ops import call_cache, eager, gradients
+from cutegen.torch_ops.activations import activated, activation_name
 from cutegen.torch_ops.call import attributes, dtype_name, dtype_of, torch_type
 from cutegen.torch_ops.call_cache import count_write, is_undisturbed, keep_guards, launch_again, lookup
 from cutegen.torch_ops.cpu_reference import ACTIVATIONS, multiply, rounded, scaled
 from cutegen.torch_ops.flops import register_flops
-from cutegen.torch_ops.gated import activated
-from cutegen.torch_ops.micro_scales import TYPES
+from cutegen.torch_ops.gradients import refuse_to_be_recorded, through, wide
 from cutegen.torch_ops.micro_scales_of_groups import scaled_by_groups, vectors
 from cutegen.torch_ops.ops import NAMESPACE, autocast, library, refuse_out_with_grad
+from cutegen.torch_ops.quantize import TYPES
 from cutegen.torch_ops.switches import call_target, tf32_allowed
+
+# The backward passes of `cutegen.grouped_mm`: the gradients of each form are products of the other forms.
+#
+#     form                            gradient of a                    gradient of b
+#     y (R,N) = a (R,K) b (G,K,N)     dy (R,N) b.mT (G,N,K)            a.mT (K,R) dy (R,N)
+#     y (M,C) = a (G,M,K) b (K,C)     dy (M,C) b.mT (C,K)              a.mT (G,K,M) dy (M,C)
+#     y (G,M,N) = a (M,K) b (K,N)     dy (G,M,N) b.mT (N,K)            a.mT (K,M) dy (G,M,N)
+#     y (G,R,N) = a (G,R,K) b (G,K,N) dy (G,R,N) b.mT (G,N,K), padded  a.mT dy, of rows that a group has
+#
+# Nothing waits for the host. What no group has of a gradient is 0, and what it has of dy, a and b is not read.
+
+
+COUNT = 13
+"""The arguments of an op."""
+_FLOAT8 = frozenset({torch.float8_e4m3fn, torch.float8_e5m2})
+
+
+def keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    """Keep what the gradient of `grouped_mm` needs: for relu the result, else the value is computed again."""
+    _keep(ctx, inputs, output if inputs[5] == "relu" else None)
+
+
+def keep_aux(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    """Keep what the gradient of `grouped_mm_aux` needs; its second result is only for the gradient."""
+    ctx.mark_non_differentiable(output[1])
+    _keep(ctx, inputs, output[1])
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], before: Tensor | None) -> None:
+    a, b, offs, sizes, bias, activation, _, expected, out_dtype, scale_a, scale_b, *_ = inputs
+    if not (scale_a is scale_b is None) and any(ctx.needs_input_grad):
+        raise RequestError(
+            "grouped_mm: found factors and a tensor that requires grad; expected only a forward pass: multiply by the "
+            "factors in torch, or call under `torch.no_grad()`"
+        )
+    if a.dtype in _FLOAT8 and any(ctx.needs_input_grad[:2]):
+        raise RequestError(
+            f"grouped_mm: found operands of {a.dtype} that require gradients; expected only a forward pass: their "
+            "gradients are products along the other modes, which read transposed copies with their own scales"
+        )
+    ctx.save_for_backward(a, b, offs, sizes, bias, before if activation is not None else None)
+    ctx.activation, ctx.expected, ctx.out_dtype = activation, expected, out_dtype
+
+
+def backward(ctx: Any, grad: Tensor, _: Tensor | None = None) -> tuple[Tensor | None, ...]:
+    """Return gradients of a, b and bias, in argument order. Raises RequestError if recorded."""
+    refuse_to_be_recorded()
+    a, b, offs, sizes, bias, before = ctx.saved_tensors
+    need_a, need_b, _, _, need_bias = [*ctx.needs_input_grad, *[False] * COUNT][:5]
+    grad = wide(grad)
+    if ctx.activation is not None:
+        if before is None:
+            before = torch.ops.cutegen.grouped_mm(a, b, offs, sizes, bias, None, False, ctx.expected, ctx.out_dtype)
+        grad = through(ctx.activation, grad, before)
+    narrow = grad.to(a.dtype)
+    of_a = _product(narrow, b.mT, offs, sizes, a, ctx.expected) if need_a else None
+    of_b = None
+    if need_b and sizes is None:
+        of_b = _product(a.mT, narrow, offs, None, b, ctx.expected)
+    elif need_b:
+        rows = in_a_group(offs, sizes, a.shape[1])[..., None]
+        of_b = torch.ops.cutegen.matmul(a.where(rows, 0).mT, narrow.where(rows, 0))
+    of_bias = _of_bias(grad, a, b, offs, sizes, bias, ctx.expected) if need_bias else None
+    return (of_a, of_b, None, None, of_bias, *[None] * (COUNT - 5))[: len(ctx.needs_input_grad)]
+
+
+def _product(
+    x: Tensor, y: Tensor, offs: Tensor | None, sizes: Tensor | None, like: Tensor, expected: int | None
+) -> Tensor:
+    """Return the product in the layout of `like`, so that its gradient needs no copy."""
+    terms = (offs, sizes, None, None, False, expected, None if like.dtype == x.dtype else like.dtype)
+    if sizes is None and like.stride(-2) == 1 and like.stride(-1) != 1:
+        transposed: Tensor = torch.ops.cutegen.grouped_mm(y.mT, x.mT, *terms)
+        return transposed.mT
+    found: Tensor = torch.ops.cutegen.grouped_mm(x, y, *terms)
+    return found
+
+
+def in_a_group(offs: Tensor | None, sizes: Tensor | None, room: int) -> Tensor:
+    """Return (room,) of packed groups, or (G, room) of padded ones: whether a group has the row, or the column."""
+    given = offs if sizes is None else sizes[:, None]
+    assert given is not None
+    at = torch.arange(room, device=given.device)
+    if sizes is not None:
+        return at < given
+    return at < (given.amax() if given.shape[0] else given.new_zeros(()))  # an end is not below the one before it
+
+
+def _of_bias(
+    grad: Tensor, a: Tensor, b: Tensor, offs: Tensor | None, sizes: Tensor | None, bias: Tensor, expected: int | None
+) -> Tensor:
+    """Return the gradient of a bias: sums over the rows of each group, or of all."""
+    if sizes is not None:
+        of_groups = grad.where(in_a_group(offs, sizes, a.shape[1])[..., None], 0).sum(1, dtype=torch.float32)
+    elif a.dim() == 2 and b.dim() == 3:
+        # Sums of a group's rows are a product with ones, along K: it reads no row that no group has.
+        narrow = grad.to(a.dtype)
+        ones = narrow.new_ones((grad.shape[0], 1)).mT
+        of_groups = torch.ops.cutegen.grouped_mm(
+            ones, narrow, offs, None, None, None, False, expected, torch.float32
+        ).squeeze(1)
+    elif a.dim() == 2:
+        of_groups = grad.sum(1, dtype=torch.float32)
+    else:
+        columns = in_a_group(offs, sizes, grad.shape[-1])
+        return grad.sum(0, dtype=torch.float32).where(columns, 0).to(bias.dtype)
+    return (of_groups if bias.dim() == 2 else of_groups.sum(0)).to(bias.dtype)
+
+
+# `cutegen.grouped_mm` of torch tensors: as ops that torch supports, with gradients by the other forms.
+#
+# grouped_mm       -> the result
+# grouped_mm_aux   -> the result, and the value before the activation, for the gradient
+# grouped_mm_out   writes the result to `out`
+# grouped_mm_quantized, grouped_mm_quantized_out    values of 8 bits, and their factors
+
 
 TENSORS = ("a", "b", "bias", "scale_a", "scale_b", "scale_m", "scale_n", "offs", "sizes", "out", "scale_c")
 """The tensors of a call, by name."""
@@ -121,11 +219,11 @@ class GroupedCall(NamedTuple):
         return {}
 
     @property
-    def terms(self) -> GroupedTerms:
+    def terms(self) -> grouped.GroupedTerms:
         """The terms beside its tensors. Raises RequestError."""
         if not is_gated(self.activation):
             check_activation(self.activation)
-        return GroupedTerms(
+        return grouped.GroupedTerms(
             self.activation, self.keep, self.expected, self.aux, factors_of(self.quantize, "grouped_mm")
         )
 
@@ -137,13 +235,13 @@ class GroupedCall(NamedTuple):
         return None if self.out_dtype is None else dtype_name(self.out_dtype)
 
     @property
-    def product(self) -> tuple[GroupedProduct, torch.dtype]:
+    def product(self) -> tuple[grouped.GroupedProduct, torch.dtype]:
         """The product and the result's type, as its tensors fit together. Raises OperandError, RequestError."""
         forms = {name: eager.form_of(x) for name, x in self.tensors.items()}  # which need no memory
-        product, element = result_of(forms, self.asked_dtype, gated_of(self.terms.activation))
+        product, element = grouped.result_of(forms, self.asked_dtype, gated_of(self.terms.activation))
         if self.quantize is not None:
-            check_quantized(product)
-            place_factors_of_groups(forms.get(RESULT_FACTORS), forms["a"], product)
+            grouped.check_quantized(product)
+            grouped.place_factors_of_groups(forms.get(RESULT_FACTORS), forms["a"], product)
         return product, dtype_of(element)
 
     @property
@@ -155,7 +253,7 @@ class GroupedCall(NamedTuple):
     def has_blocks(self) -> bool:
         """True if blocks of A and B have factors. Raises OperandError."""
         return self.scale_a is not None and bool(
-            blocks_of_groups({n: eager.form_of(x) for n, x in self.tensors.items()})
+            grouped.blocks_of_groups({n: eager.form_of(x) for n, x in self.tensors.items()})
         )
 
     @property
@@ -279,7 +377,7 @@ def compute(call: GroupedCall) -> tuple[Tensor, Tensor | None]:
     if call.quantize is None:
         return call_cache.replay(call) or eager.computed(call, resolved_groups(call), _of_torch)
     if (factors := call.scale_c) is None:
-        factors = eager.empty_factors(factors_of_groups(call.product[0]), call.a)
+        factors = eager.empty_factors(grouped.factors_of_groups(call.product[0]), call.a)
         call = call._replace(scale_c=factors)
     else:
         torch.autograd.graph.increment_version(factors)
@@ -309,7 +407,7 @@ def _joins_pairs(call: GroupedCall, arch: str | None) -> bool:
         return False
     scales = ("a", "b", "scale_a", "scale_b")
     given = {name: eager.form_at(x, name) for name, x in call.tensors.items() if name in scales}
-    return call.scale_a is None or joins_pairs(given, gated)
+    return call.scale_a is None or grouped.joins_pairs(given, gated)
 
 
 def _has_quantization(call: GroupedCall, arch: str | None) -> bool:
@@ -330,16 +428,16 @@ def _apart(call: GroupedCall, sums: GroupedCall) -> tuple[Tensor, Tensor | None]
         found = rounded(found, element)
     if call.out is not None:
         if call.b.dim() == 3:  # what no group has stays
-            inside = grouped_gradients.inside(call.offs, call.sizes, call.a.shape[-2])
+            inside = in_a_group(call.offs, call.sizes, call.a.shape[-2])
             found = found.where(inside[..., None], call.out)
         found = call.out.copy_(found)
     return found, before if call.aux else None
 
 
-def _quantized_apart(call: GroupedCall, product: GroupedProduct, wide: Tensor) -> tuple[Tensor, Tensor]:
+def _quantized_apart(call: GroupedCall, product: grouped.GroupedProduct, wide: Tensor) -> tuple[Tensor, Tensor]:
     """Return values and factors of a result in f32; rows of no group are 0 in both, or stay."""
-    values, factors = eager.quantized_as(call.quantize, wide, factors_of_groups(product))
-    inside = grouped_gradients.inside(call.offs, call.sizes, call.a.shape[-2])[..., None]
+    values, factors = eager.quantized_as(call.quantize, wide, grouped.factors_of_groups(product))
+    inside = in_a_group(call.offs, call.sizes, call.a.shape[-2])[..., None]
     if call.out is None or call.scale_c is None:
         return values, factors if call.keep else factors.masked_fill_(~inside, 0.0)
     values = values.view(torch.uint8).where(inside, call.out.view(torch.uint8)).view(values.dtype)  # has no `where`
@@ -363,7 +461,7 @@ def resolved_groups(call: GroupedCall, arch: str | None = None, rows: int | None
     if call.in_atoms:
         least, needs = LEAST_OF_ATOMS, Instruction.TCGEN05
     where = call_target(call.a.device, least=least, arch=arch, needs=needs)
-    return resolve_groups(with_rows(given, rows), call.terms, where, call.asked_dtype)
+    return grouped.resolve_groups(with_rows(given, rows), call.terms, where, call.asked_dtype)
 
 
 def _by_torch(call: GroupedCall) -> tuple[Tensor, Tensor | None]:
@@ -388,7 +486,7 @@ def _of_torch(call: GroupedCall, resolved: Resolved) -> tuple[Tensor, Tensor | N
             wide, _ = _of_torch(asked, resolved)
             return _quantized_apart(call, product, wide)
     gated = gated_of(call.activation)
-    blocks = blocks_of_groups({name: eager.form_of(x) for name, x in call.tensors.items()})
+    blocks = grouped.blocks_of_groups({name: eager.form_of(x) for name, x in call.tensors.items()})
     if call.in_atoms:
         assert call.scale_a is not None
         assert call.scale_b is not None
@@ -422,7 +520,7 @@ def _of_torch(call: GroupedCall, resolved: Resolved) -> tuple[Tensor, Tensor | N
 
 def parts(call: GroupedCall) -> Iterator[tuple[int, Tensor, Tensor, Any]]:
     """Yield each group with its part of A and of B, and its place in the result, on the host."""
-    product = product_of_groups({name: eager.form_of(x) for name, x in call.tensors.items()})
+    product = grouped.product_of_groups({name: eager.form_of(x) for name, x in call.tensors.items()})
     assert call.ends is not None
     given = [int(x) for x in call.ends.tolist()]
     problem = ProblemShape(product.m, product.n, product.k, groups=product.count)
@@ -500,7 +598,7 @@ def _fake_out(*arguments: Any, out: Tensor) -> None:
 def _fake_quantized(*arguments: Any, quantize: str, **out: Tensor) -> tuple[Tensor, Tensor]:
     call = GroupedCall(*arguments)._replace(quantize=quantize, **out)
     product, element = call.product
-    factors = eager.empty_factors(factors_of_groups(product), call.a)
+    factors = eager.empty_factors(grouped.factors_of_groups(product), call.a)
     return call.a.new_empty(product.result, dtype=element), factors
 
 
@@ -523,10 +621,8 @@ def _define() -> None:
             library.impl(name, impl, device)
             library.impl(name, autocast(op, device.lower()), f"Autocast{device}")
         torch.library.register_fake(whole, fake, lib=library)
-    for name, setup in (("grouped_mm", grouped_gradients.keep), ("grouped_mm_aux", grouped_gradients.keep_aux)):
-        torch.library.register_autograd(
-            f"{NAMESPACE}::{name}", grouped_gradients.backward, setup_context=setup, lib=library
-        )
+    for name, setup in (("grouped_mm", keep), ("grouped_mm_aux", keep_aux)):
+        torch.library.register_autograd(f"{NAMESPACE}::{name}", backward, setup_context=setup, lib=library)
     register_flops(of_groups=True)
 
 

@@ -16,16 +16,7 @@ from cutegen.dispatch.block_scales import SCALES, SECOND
 from cutegen.errors import OperandError, RequestError
 from cutegen.hardware.factor_atoms import ATOM_ROWS, PER_WORD
 from cutegen.support.words import round_up
-from cutegen.torch_ops.micro_scales import (
-    TYPES,
-    as_atoms,
-    check_recipes,
-    check_swizzles,
-    check_tensor,
-    elements,
-    scaled,
-    unblocked,
-)
+from cutegen.torch_ops import quantize
 from cutegen.torch_ops.packed_rows import PackedRows
 
 _OF_GROUPS = 3
@@ -40,10 +31,10 @@ def in_atoms(
     `ends` are those of packed groups. Raises RequestError for recipes of two kinds and unknown layouts, OperandError
     for operands that have no groups, for parts of K, and for factors of another type.
     """
-    check_recipes("scaled_grouped_mm", recipes)
-    check_swizzles("scaled_grouped_mm", swizzles)
+    quantize.check_recipes("scaled_grouped_mm", recipes)
+    quantize.check_swizzles("scaled_grouped_mm", swizzles)
     for name, each in (("mat_a", mat_a), ("mat_b", mat_b)):
-        check_tensor(name, each, (2, _OF_GROUPS), "a matrix of torch, or one for each group")
+        quantize.check_tensor(name, each, (2, _OF_GROUPS), "a matrix of torch, or one for each group")
     if mat_a.dim() == mat_b.dim() == 2:
         expected = "groups of rows or of columns: parts of K would begin within a block"
         raise OperandError(operand="mat_a", found=f"parts of K with {recipes[0]}", expected=expected)
@@ -54,7 +45,7 @@ def in_atoms(
     for name, values, given, recipe, swizzle in zip(SCALES, (mat_a, mat_b.mT), scales, recipes, swizzles, strict=True):
         of_blocks, *others = given if isinstance(given, list | tuple) else [given]
         at = None if values.dim() == _OF_GROUPS else PackedRows.of(ends, values.shape[0])
-        of_blocks = as_atoms(name, values, of_blocks, recipe, swizzle, at)
+        of_blocks = quantize.as_atoms(name, values, of_blocks, recipe, swizzle, at)
         factors[name] = (of_blocks, *others) if others else of_blocks
     return factors
 
@@ -84,9 +75,9 @@ def scaled_by_groups(name: str, values: Tensor, factors: Tensor, ends: Tensor | 
     Raises OperandError for factors of fewer atoms than the groups have; the host waits to know.
     """
     if values.dim() == _OF_GROUPS:
-        return scaled(values, factors)
+        return quantize.scaled(values, factors)
     assert ends is not None
-    wide, block_k = elements(values), TYPES[factors.dtype]
+    wide, block_k = quantize.elements(values), quantize.TYPES[factors.dtype]
     rows, k = wide.shape
     at, along_k = PackedRows.of(ends, rows), -(-k // block_k)
     width = round_up(along_k, PER_WORD)
@@ -99,5 +90,5 @@ def scaled_by_groups(name: str, values: Tensor, factors: Tensor, ends: Tensor | 
             expected=f"at least {needed} x {width}, {ATOM_ROWS} rows in an atom, for groups of {rows} rows",
             fix="cutegen.quantize makes such factors, with offs= those of packed groups",
         )
-    ordered = at.taken(unblocked(factors.reshape(-1), room, along_k))
+    ordered = at.taken(quantize.unblocked(factors.reshape(-1), room, along_k))
     return wide * ordered.float().repeat_interleave(block_k, -1)[..., :k]

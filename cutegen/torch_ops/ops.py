@@ -17,17 +17,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cutegen.dispatch.formula import check_activation
-from cutegen.dispatch.gated import gated_of
+from cutegen.dispatch.formula import check_activation, gated_of
 from cutegen.dispatch.quantized import ELEMENT, factors_of, new_factors
 from cutegen.dispatch.resolve import check_given, product_of
 from cutegen.errors import OperandError
 from cutegen.torch_ops import gradients
+from cutegen.torch_ops.activations import activated
 from cutegen.torch_ops.call import ARGUMENTS, Call, dtype_name, dtype_of
 from cutegen.torch_ops.call_cache import memoize, quick
 from cutegen.torch_ops.eager import compute, empty_factors, form_of
 from cutegen.torch_ops.flops import register_flops
-from cutegen.torch_ops.gated import activated
 from cutegen.torch_ops.lowering import lower_in_inductor
 
 NAMESPACE = "cutegen"

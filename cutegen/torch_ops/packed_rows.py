@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from cutegen.contract.groups import Groups
+from cutegen.contract.problem import Groups
 from cutegen.hardware.factor_atoms import ATOM_ROWS
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from cutegen.errors import RequestError
-from cutegen.support.columns import aligned
+from cutegen.support.words import aligned
 from cutegen.torch_ops.activations import activation_of
 from cutegen.torch_ops.linear import Linear, obstacle
 from cutegen.torch_ops.sharding import register_sharding

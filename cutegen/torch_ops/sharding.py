@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from cutegen.dispatch.gated import is_gated
+from cutegen.dispatch.formula import is_gated
 
 _DTENSORS = "torch.distributed.tensor"
 Placements = tuple[list[Any], list[Any]]

@@ -15,14 +15,31 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from cutegen.api import request_of
+from cutegen.build import Cache, build
 from cutegen.errors import ArtifactError, CutegenError, RequestError, WorkerError
 from cutegen.executors import Workers
+from cutegen.hardware import target
 from cutegen.support.typed_json import read
-from cutegen.tune.compiling import compile_job
-from cutegen.tune.jobs import Compiled, CompileJob, Measured, job_id
+from cutegen.tune.jobs import Compiled, CompileJob, Measured, job_id, spec_of_json
 from cutegen.tune.journal import Journal
 from cutegen.tune.measuring import measure_job
 from cutegen.tune.tune_requests import TuneRequest, compile_jobs, measure_job_of
+from cutegen.tuned.answer import settled_plan
+
+# Compiles one candidate; every failure is a result, since errors do not travel between processes.
+
+
+def compile_job(job: CompileJob) -> Compiled:
+    """Return the candidate's artifact in this machine's cache, found or compiled; or why there is none."""
+    try:
+        asked, settled = spec_of_json(job.asked, job.name), spec_of_json(job.settled, job.name)
+        made = settled_plan(asked, settled, target(job.target), job.problem)
+        artifact = build(request_of(made), Cache.from_environment())
+    except CutegenError as error:
+        return Compiled(id=job.id, why=" ".join(str(error).split()))
+    return Compiled(id=job.id, key=artifact.key)
+
 
 AHEAD = 4
 """Problems whose candidates are compiled in addition to those that wait for a GPU or have one."""

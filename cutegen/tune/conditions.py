@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from cutegen.bench.conditions import conditions
-from cutegen.bench.device_state import nvml
-from cutegen.tuned.device import DeviceFacts
+from cutegen.bench.conditions import conditions, nvml
+from cutegen.tuned.record import DeviceFacts
 
 PACKAGES = ("cutegen", "nvidia-cutlass-dsl", "torch", "cuda-bindings")
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from cutegen.bench.entrants import Entrant
+from cutegen.bench.contenders import Entrant
 from cutegen.bench.measure import Graph, captured, graph_samples, l2_bytes, launch_samples, operand_sets
 from cutegen.build import Cache, open_artifact
 from cutegen.contract.launch import OPERANDS, RESULT, LaunchContract
@@ -22,7 +22,7 @@ from cutegen.hardware import dtype
 from cutegen.run import Kernel
 from cutegen.tune.jobs import Candidate, MeasureJob
 from cutegen.tune.pick_winner import is_settled, leaders, times_of
-from cutegen.tuned.times import RegimeName
+from cutegen.tuned.record import RegimeName
 from cutegen.verify import compare, expected_outcome, poison, random_extras, random_operands
 
 FIRST_ROUNDS, MORE_ROUNDS, MOST_ROUNDS, LAUNCH_ROUNDS = 5, 11, 66, 15

@@ -17,11 +17,9 @@ from typing import Literal
 from cutegen.bench.grouped import GroupSizes
 from cutegen.contract.problem import ProblemShape
 from cutegen.spec import GemmSpec
-from cutegen.spec.parse import spec_of_table
-from cutegen.spec.write import spec_table
+from cutegen.spec.file import spec_of_table, spec_table
 from cutegen.support.typed_json import parse_object
-from cutegen.tuned.device import DeviceFacts
-from cutegen.tuned.times import RegimeName, Status, Times
+from cutegen.tuned.record import DeviceFacts, RegimeName, Status, Times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import get_args
 
 from cutegen.contract.problem import ProblemShape
-from cutegen.pack.calls import RecordedCall
+from cutegen.pack.kernel_list import RecordedCall
 from cutegen.spec import GemmSpec
 from cutegen.tune.jobs import Measured
-from cutegen.tune.recording import record_of
-from cutegen.tuned.times import RegimeName
+from cutegen.tune.pick_winner import record_of
+from cutegen.tuned.record import RegimeName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,8 +23,7 @@ from cutegen.support.environment import seeing_gpu
 from cutegen.support.typed_json import parse_object, read
 from cutegen.tune.jobs import Candidate, Measured, MeasureJob, Result
 from cutegen.tune.pick_winner import winner
-from cutegen.tuned.device import DeviceFacts
-from cutegen.tuned.times import Status, Times
+from cutegen.tuned.record import DeviceFacts, Status, Times
 
 START_LIMIT_S = 120.0
 """Time limit for a process to import torch and start CUDA."""

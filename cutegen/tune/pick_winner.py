@@ -1,17 +1,22 @@
-"""Selects the winner: the candidate that is fastest beyond noise, else the model's favorite.
-
-A GPU under continuous load runs at its power limit; one that idles between launches does not. Of two large kernels, one
-may be faster in graphs and the other in single launches. A winner must gain in one regime at least what it loses in
-the other.
-"""
+"""Selects the winner, the candidate that is fastest beyond noise, else the model's favorite; and makes its record."""
 
 from __future__ import annotations
 
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from cutegen.tuned.times import Times
+from cutegen.tune.jobs import Measured, spec_of_json
+from cutegen.tuned.record import SCHEMA, DeviceFacts, Evidence, Record, Times, Tried
+from cutegen.tuned.store import keep
+
+# Selects the winner: the candidate that is fastest beyond noise, else the model's favorite.
+#
+# A GPU under continuous load runs at its power limit; one that idles between launches does not. Of two large kernels,
+# one may be faster in graphs and the other in single launches. A winner must gain in one regime at least what it loses
+# in the other.
+
 
 MARGIN = 0.01
 """A smaller relative difference is not distinguished from noise between processes."""
@@ -85,3 +90,50 @@ def leaders(samples_us: Mapping[str, Sequence[float]], favorite: str, most: int)
     """Return the favorite and the fastest others."""
     ranked = sorted(samples_us, key=lambda name: statistics.median(samples_us[name]))
     return [favorite, *[name for name in ranked if name != favorite][: most - 1]]
+
+
+# Makes a record of a problem's measurements.
+
+
+def record_of(measured: Measured) -> Record | None:
+    """Return the winner as a record; None if there is no winner."""
+    if measured.winner is None:
+        return None
+    winner = next(one for one in measured.results if one.name == measured.winner)
+    right = [one.name for one in measured.results if one.status == "ok"]
+    return Record(
+        asked=spec_of_json(measured.asked, measured.spec_name),
+        settled=spec_of_json(winner.settled, measured.spec_name),
+        evidence=Evidence(
+            schema=SCHEMA,
+            name=measured.spec_name,
+            target=measured.target,
+            problem=measured.problem,
+            sizes=measured.sizes,
+            winner=winner.name,
+            favorite=right[0],
+            tie=measured.tie,
+            decide_by=measured.decide_by,
+            measured_at=measured.measured_at or "",
+            seconds=round(measured.seconds, 3),
+            device=measured.device or DeviceFacts(name="unknown"),
+            versions=dict(measured.versions),
+            candidates=tuple(
+                Tried(
+                    name=one.name,
+                    status=one.status,
+                    predicted_us=one.predicted_us,
+                    why=one.why,
+                    graph=one.graph,
+                    launch=one.launch,
+                )
+                for one in measured.results
+            ),
+        ),
+    )
+
+
+def keep_winner(measured: Measured) -> Path | None:
+    """Write the record of a winner; None if there is none. Raises OutsideError if it cannot be written."""
+    record = record_of(measured)
+    return None if record is None else keep(record)

@@ -20,7 +20,7 @@ from cutegen.hardware import GPUS, Target
 from cutegen.plan import FAMILIES, GemmPlan, plan, swapped
 from cutegen.plan.mainloop.l2 import PACE as PACE_KEY
 from cutegen.plan.mainloop.l2 import tensor_cycles
-from cutegen.plan.operands.stages import DOUBLE_BUFFERED
+from cutegen.plan.operands.staging import DOUBLE_BUFFERED
 from cutegen.plan.schedule.groups import mean_product
 from cutegen.plan.schedule.order import BAND, BANDS_ALONG_N, bands_of, given_order
 from cutegen.spec import FAMILIES as SPEC_FAMILIES

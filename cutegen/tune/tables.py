@@ -11,14 +11,12 @@ from typing import Any
 from cutegen.bench.measure import Regime
 from cutegen.bench.tables import REGIMES
 from cutegen.errors import ArtifactError
-from cutegen.spec.write import spec_table
-from cutegen.support.columns import aligned, wrapped
-from cutegen.support.words import plural
+from cutegen.spec.file import spec_table
+from cutegen.support.words import aligned, plural, wrapped
 from cutegen.tune.jobs import Measured
 from cutegen.tune.listed import Weighted
-from cutegen.tune.recording import record_of
-from cutegen.tuned.record import Record, sized
-from cutegen.tuned.times import Times
+from cutegen.tune.pick_winner import record_of
+from cutegen.tuned.record import Record, Times, sized
 
 Found = tuple[Path, Record | ArtifactError]
 """A file in the folder of records, and its content."""

@@ -9,24 +9,91 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
-from cutegen.contract.buckets import bucket
-from cutegen.contract.problem import ProblemShape
+from cutegen.contract.problem import ProblemShape, bucket
 from cutegen.errors import ArtifactError, CutegenError
 from cutegen.hardware import dtype
 from cutegen.spec import GemmSpec
-from cutegen.spec.parse import EVIDENCE, nesting, spec_of_table
+from cutegen.spec.file import EVIDENCE, nesting, spec_of_table, spec_table
 from cutegen.spec.parts import DEFAULT_ALIGN_BYTES
-from cutegen.spec.write import spec_table
 from cutegen.support.toml_text import toml_value
 from cutegen.support.typed_json import read, shown
-from cutegen.tuned.device import DeviceFacts
-from cutegen.tuned.times import RegimeName, Times, Tried
+
+# The GPU of a measurement, as in a record.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceFacts:
+    """One GPU: a record applies to its name, the rest is evidence; unknown values are None."""
+
+    name: str
+    uuid: str | None = None
+    multiprocessors: int | None = None
+    memory_bytes: int | None = None
+    sm_clock_mhz: int | None = None
+    memory_clock_mhz: int | None = None
+    power_limit_w: float | None = None
+    driver: str | None = None
+
+
+# Times of one candidate, in jobs and in records.
+
+
+Status = Literal["ok", "wrong", "failed", "timeout"]
+RegimeName = Literal["graph", "launch"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """Microseconds of one candidate in one regime: the median, its quartiles, and the number of runs."""
+
+    median_us: float
+    low_us: float
+    high_us: float
+    rounds: int
+
+    @property
+    def are_possible(self) -> bool:
+        """True if each time is a positive, finite number."""
+        return all(map(is_possible, (self.median_us, self.low_us, self.high_us)))
+
+
+def is_possible(time_us: float) -> bool:
+    """Return whether a time is a positive, finite number.
+
+    >>> is_possible(1.5), is_possible(0.0), is_possible(float("inf")), is_possible(float("nan"))
+    (True, False, False, False)
+    """
+    return time_us > 0.0 and math.isfinite(time_us)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """One candidate in a record; times only if its results were correct."""
+
+    name: str
+    status: Status
+    predicted_us: float | None = None
+    why: str | None = None
+    graph: Times | None = None
+    launch: Times | None = None
+
+    @property
+    def is_possible(self) -> bool:
+        """True if all of its times are possible, measured and predicted."""
+        predicted = self.predicted_us is None or is_possible(self.predicted_us)
+        return predicted and all(each.are_possible for each in (self.graph, self.launch) if each is not None)
+
+    def times(self, regime: RegimeName) -> Times | None:
+        """Return the times of one regime."""
+        return self.graph if regime == "graph" else self.launch
+
 
 SCHEMA = 1
 SUFFIX = ".toml"

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from cutegen.contract.pairs import Member, Pairs
+from cutegen.contract.problem import Member, Pairs
 from cutegen.spec import NARROW_SHARE, Binary, Call, Expression, Name, Negation, Number, Step
 
 MEMBERS: Mapping[str, Member] = {"x": "gate", "y": "up"}

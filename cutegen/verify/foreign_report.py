@@ -9,9 +9,8 @@ from cutegen.ptx import LaunchReport
 from cutegen.ptx.checking import Finding
 from cutegen.ptx.text.source_lines import SourceLine, SourceLines
 from cutegen.run.foreign import ForeignCheck
-from cutegen.support.columns import aligned
 from cutegen.support.demangling import demangled
-from cutegen.support.words import plural
+from cutegen.support.words import aligned, plural
 
 
 def launch_lines(report: LaunchReport) -> list[str]:

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from cutegen.contract.groups import Groups, Product
 from cutegen.contract.launch import ENDS, OPERANDS, RESULT, RESULT_FACTORS, LaunchContract
-from cutegen.contract.problem import ProblemShape
+from cutegen.contract.problem import Groups, ProblemShape, Product
 from cutegen.hardware import WORDS
 from cutegen.run.call.bits import CARRIERS, bf16_bits, float8_bits
 from cutegen.run.call.storage import ENDS_NAMES, CallTensor, call_tensors

@@ -17,13 +17,12 @@ from cutegen.hardware.units import REGISTER_BITS, WARP
 from cutegen.plan import ProbePlan
 from cutegen.plan.geometry import Place
 from cutegen.plan.values.copies import AccessKey
-from cutegen.plan.values.fragment_table import FragmentTable
+from cutegen.plan.values.path import FragmentTable
 from cutegen.ptx import InstructionReport, LaunchReport
 from cutegen.run import Probe
 from cutegen.run.call.storage import CallTensor, call_tensor, numpy_dtype
 from cutegen.run.probe import Registers
-from cutegen.support.columns import aligned
-from cutegen.support.words import plural
+from cutegen.support.words import aligned, plural
 from cutegen.verify.counts import Count, LaunchCounts
 from cutegen.verify.reference import require_torch_gpu
 from cutegen.verify.trial import CUDA, Execution

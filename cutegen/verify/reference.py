@@ -10,9 +10,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cutegen.contract.launch import OPERANDS, RESULT, LaunchContract, TensorContract
-from cutegen.contract.problem import ProblemShape
+from cutegen.contract.problem import QUANTIZED_BLOCK, QUANTIZED_FLOOR, QUANTIZED_MOST, FactorsOfC, ProblemShape
 from cutegen.errors import DeviceError, OperandError, RequestError
 from cutegen.hardware import WORDS, DType, dtype
 from cutegen.hardware.factor_atoms import PER_WORD, unblocked
@@ -21,7 +22,6 @@ from cutegen.run.call.storage import CallTensor, call_tensor, numpy_dtype
 from cutegen.spec import NARROW_BITS, STORE, VECTORS, chain_of, guards_source
 from cutegen.verify.error_bounds import UNIT, Bounded, Outcome, run_chain
 from cutegen.verify.grouped import GroupedCall
-from cutegen.verify.quantized import quantized
 
 _HALF_STEP = {"f16": 2.0**-25, "f32": 2.0**-150}
 """Half the smallest step of an accumulator: the rounding error of subnormal sums."""
@@ -378,7 +378,7 @@ def expected_outcome(
     outcome = run_chain(sums, chain, operands, narrow=narrow, pairs=contract.pairs)
     if contract.quantized is None:
         return outcome
-    values, factors = quantized(outcome.result, contract.tensor(RESULT).dtype, contract.quantized)
+    values, factors = quantized_result(outcome.result, contract.tensor(RESULT).dtype, contract.quantized)
     return Outcome(values, outcome.aux, factors)
 
 
@@ -536,3 +536,102 @@ def _pairs(codes: Any) -> Any:
         return torch.from_numpy(_pairs(codes.cpu().numpy())).to(codes.device)
     table = np.array((*_E2M1, *(-value for value in _E2M1)))
     return table[np.stack((codes & 15, codes >> 4), -1)].reshape(*codes.shape[:-1], 2 * codes.shape[-1])
+
+
+# The expected result of a kernel that quantizes C: values and factors in float64, with bounds.
+
+
+_ROUNDINGS = 3
+"""Roundings of a value to float32 before that to its type: of the factor, of its inverse, and of their product."""
+
+
+def quantized_result(x: Bounded, element: str, scale: FactorsOfC) -> tuple[Bounded, Bounded]:
+    """Return the values of C before they are rounded to `element`, and the factors of its blocks.
+
+    Where the error of a largest magnitude includes a power of two, so do the errors of such a factor and of its block.
+    """
+    with np.errstate(all="ignore"):  # an unbounded error makes that of its block unbounded
+        value, error = _numpy(x.value), _numpy(x.error + 0.0 * x.value)
+        largest = [_largest(abs(value) + sign * error) * (1 + sign * 2 * UNIT) for sign in (-1, 1)]
+        low, high = (_stored_factors(each, QUANTIZED_MOST[element], scale) for each in largest)
+        own = _stored_factors(_largest(abs(value)), QUANTIZED_MOST[element], scale)
+        off = np.maximum(high - own, own - low)
+        s, s_off = (_spread_over_columns(each, value.shape[-1]) for each in (own, off))
+        share = s_off / np.maximum(s - s_off, 0.25 * s) + _ROUNDINGS * UNIT
+        values = Bounded(value / s, error / s + abs(value) / s * share)
+    return _like(x.value, values), _like(x.value, Bounded(own, off))
+
+
+def _largest(x: Any) -> Any:
+    """Return the largest number of each 128 columns, of which the last may be fewer, and at least 0."""
+    width = QUANTIZED_BLOCK[1]
+    padded = np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, -x.shape[-1] % width)])
+    return padded.reshape(*x.shape[:-1], padded.shape[-1] // width, width).max(-1).clip(min=0.0)
+
+
+def _stored_factors(largest: Any, most: float, scale: FactorsOfC) -> Any:
+    """Return the factors for the largest magnitudes of blocks."""
+    factors = np.maximum(largest, float(np.float32(QUANTIZED_FLOOR))) / most
+    return factors if scale == "f32" else np.exp2(np.ceil(np.log2(factors)))
+
+
+def _spread_over_columns(factors: Any, columns: int) -> Any:
+    return factors.repeat(QUANTIZED_BLOCK[1], -1)[..., :columns]
+
+
+def _numpy(x: Any) -> Any:
+    return x if isinstance(x, np.ndarray) else x.cpu().numpy()
+
+
+def _like(example: Any, made: Bounded) -> Bounded:
+    """Return NumPy's arrays as those of the example's framework and device."""
+    if isinstance(example, np.ndarray):
+        return made
+    import torch
+
+    return Bounded(*(torch.from_numpy(each).to(example.device) for each in (made.value, made.error)))
+
+
+# The distance of results from float64 in steps of their type: 0 is the nearest value, 1 its neighbor.
+
+
+BINS = (0, 1, 2, 4, 16, 256)
+"""The least number of steps of each bin of a histogram; the last is open."""
+
+
+def steps(found: NDArray[Any], expected: NDArray[np.float64], element: str) -> NDArray[np.int64]:
+    """Return the steps between results, in NumPy's carrier of `element`, and the values nearest to `expected`.
+
+    >>> steps(np.array([1, 1.001], np.float16), np.array([1.0, 1.0]), "f16")
+    array([0, 1])
+    """
+    return steps_between(found, nearest_bits(expected, element), element)
+
+
+def steps_between(some: NDArray[Any], others: NDArray[Any], element: str) -> NDArray[np.int64]:
+    """Return the steps between two results, both in NumPy's carrier of `element`."""
+    return abs(_ordered(some, element) - _ordered(others, element))
+
+
+def histogram(distances: NDArray[np.int64]) -> Mapping[str, int]:
+    """Return how many elements are so many steps off, by the range of steps.
+
+    >>> dict(histogram(np.array([0, 0, 1, 3, 300])))
+    {'0': 2, '1': 1, '2-3': 1, '4-15': 0, '16-255': 0, '256-': 1}
+    """
+    ends = (*BINS[1:], None)
+    counts = np.histogram(distances, (*BINS, np.iinfo(np.int64).max))[0]
+    names = [
+        str(first) if end == first + 1 else f"{first}-{'' if end is None else end - 1}"
+        for first, end in zip(BINS, ends, strict=True)
+    ]
+    return {name: int(count) for name, count in zip(names, counts, strict=True)}
+
+
+def _ordered(values: NDArray[Any], element: str) -> NDArray[np.int64]:
+    """Return numbers that count the values of a type in their order; both zeros are 0."""
+    if dtype(element).is_integer:
+        return values.astype(np.int64)
+    bits = values.view(f"i{values.itemsize}").astype(np.int64)
+    sign = -(1 << 8 * values.itemsize - 1)
+    return np.where(bits < 0, sign - bits, bits)

@@ -8,8 +8,7 @@ from typing import Any
 
 from cutegen.contract import ProblemShape
 from cutegen.run import Kernel
-from cutegen.support.columns import aligned
-from cutegen.support.words import plural
+from cutegen.support.words import aligned, plural
 from cutegen.verify.counts import COUNTED, Count
 from cutegen.verify.reference import Comparison, FirstWrong
 from cutegen.verify.trial import Execution, Trial

@@ -20,7 +20,7 @@ from cutegen.algebra import (
     parse_layout,
     tile_to_shape,
 )
-from cutegen.algebra.compact import fragment_like, ordered_layout
+from cutegen.algebra.layout import fragment_like, ordered_layout
 
 powers_of_two = st.sampled_from([1, 2, 4, 8, 16, 32, 64])
 counts = st.integers(1, 6)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cutegen.algebra import Dyn, Layout, tile_to_shape
-from cutegen.algebra.compact import ordered_layout
+from cutegen.algebra.layout import ordered_layout
 
 
 @pytest.mark.parametrize("atom", [Layout((2, 2), (1, 4)), Layout((2, 2), (2, 2))])

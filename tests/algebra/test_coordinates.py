@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cutegen.algebra.coordinates import OF_COORDINATES, Basis, CoordinateLayout, parse_coordinates
-from cutegen.algebra.notation import compact
+from cutegen.algebra.layout import compact
 from tests.algebra.test_expressions_by_the_dsl import printed_by_the_dsl, random_tiler, written
 
 LAYOUTS = 40

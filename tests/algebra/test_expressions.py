@@ -7,7 +7,7 @@ import random
 import pytest
 
 from cutegen.algebra import format_layout, offsets, parse_expression, parse_layout
-from cutegen.algebra.operations import OPERATIONS
+from cutegen.algebra.expressions import OPERATIONS
 
 BY_CUTES_PAGE = {
     "composition((6,2):(8,2), (4,3):(3,1))": "((2,2),3):((24,2),8)",

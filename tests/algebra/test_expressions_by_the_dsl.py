@@ -24,8 +24,8 @@ from typing import Any
 import pytest
 
 from cutegen.algebra import Layout, LayoutExpr, format_layout, inner_layout, modes, parse_expression, size
+from cutegen.algebra.expressions import OPERATIONS
 from cutegen.algebra.layout import coalesce, make_layout
-from cutegen.algebra.operations import OPERATIONS
 
 pytestmark = pytest.mark.dsl
 

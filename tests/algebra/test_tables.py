@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cutegen.algebra import ComposedLayout, Layout, offsets, offsets_2d, parse_layout
-from cutegen.algebra.tables import MOST_KEPT
+from cutegen.algebra.layout import MOST_KEPT
 
 LAYOUTS = [
     "6",

@@ -14,7 +14,7 @@ from cutegen.analysis.comparison_picture import picture
 from cutegen.analysis.comparison_text import comparison_lines, comparison_table
 from cutegen.bench.benchmark import Result
 from cutegen.bench.ceilings import Ceilings
-from cutegen.bench.entrants import Setting
+from cutegen.bench.contenders import Setting
 from cutegen.bench.measure import Measurement
 from cutegen.build import Cache
 from cutegen.contract.problem import ProblemShape

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from cutegen.analysis import counters
-from cutegen.analysis.bulk_counters import BULK_SECTORS_READ, BULK_SECTORS_WRITTEN, OF_BULK, STORE_WAVEFRONTS
+from cutegen.analysis.counters import BULK_SECTORS_READ, BULK_SECTORS_WRITTEN, OF_BULK, STORE_WAVEFRONTS
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import OutsideError
 from cutegen.plan import plan

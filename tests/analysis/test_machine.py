@@ -16,8 +16,7 @@ from cutegen.hardware import TARGETS
 from cutegen.plan import GemmPlan, plan
 from cutegen.run import Kernel
 from cutegen.spec import load_spec
-from cutegen.verify.reference import nearest_bits
-from cutegen.verify.steps import histogram, steps, steps_between
+from cutegen.verify.reference import histogram, nearest_bits, steps, steps_between
 from tests.house.replay import printed
 
 SPEC = "sm80_hgemm_tn"

@@ -11,9 +11,9 @@ from cutegen.bench import benchmark as room
 from cutegen.bench import checked
 from cutegen.bench.benchmark import Result
 from cutegen.bench.ceilings import Ceilings, MmaCeiling
-from cutegen.bench.entrants import Setting
+from cutegen.bench.contenders import Setting
 from cutegen.bench.measure import Graph, Measurement
-from cutegen.bench.mma_types import MmaTypes
+from cutegen.bench.peak_kernel import MmaTypes
 from cutegen.contract.problem import ProblemShape
 from cutegen.verify import random_operands
 

@@ -19,8 +19,7 @@ from cutegen.bench import checked
 from cutegen.bench.benchmark import x_torch
 from cutegen.bench.ceilings import Ceilings
 from cutegen.bench.conditions import Conditions
-from cutegen.bench.contenders import Operands, only
-from cutegen.bench.entrants import Entrant
+from cutegen.bench.contenders import Entrant, Operands, only
 from cutegen.bench.measure import Graph, Regime
 from cutegen.bench.suites import SUITES
 from cutegen.cli import bench as door

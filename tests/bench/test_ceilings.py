@@ -14,7 +14,7 @@ import torch
 from cutegen.bench import ceilings as room
 from cutegen.bench import mma_peak, read_peak, wgmma_peak
 from cutegen.bench.measure import Measurement
-from cutegen.bench.mma_types import MmaTypes
+from cutegen.bench.peak_kernel import MmaTypes
 from cutegen.hardware import Instruction
 
 F16 = MmaTypes("f16", "f32")

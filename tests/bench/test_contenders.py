@@ -11,7 +11,7 @@ import torch
 
 from cutegen.bench import contenders as room
 from cutegen.bench.contenders import others
-from cutegen.bench.hopper_example import TILES, hopper_example
+from cutegen.bench.cutlass_examples import HOPPER_TILES, hopper_example
 from cutegen.contract.launch import LaunchContract
 from cutegen.errors import OutsideError
 from cutegen.hardware import TARGETS
@@ -75,7 +75,7 @@ def names(spec: str, *files: Path) -> list[str]:
 
 def test_everyone_who_is_here_takes_part(example: Path, on_hopper: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "find_spec", lambda name: name)
-    hopper = [f"CUTLASS Hopper {tile}" for tile in TILES]
+    hopper = [f"CUTLASS Hopper {tile}" for tile in HOPPER_TILES]
     plain = ["torch.matmul", "torch.matmul, reduced", "Triton", "QuACK, tuned"]
     assert names("sm90_hgemm_tn", example) == [*plain, *hopper]
     assert names("sm90_bf16_nt", example) == plain  # the examples are compiled for f16 TN
@@ -97,16 +97,16 @@ def test_each_tile_is_compiled_once_and_launched_on_the_stream_of_the_call(
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
     for m, n, k in ((16, 8, 32), (24, 16, 8)):
         a, b, out = torch.randn(m, k).half(), torch.randn(n, k).half().T, torch.zeros(m, n).half()
-        call = hopper_example(example, TILES[0], a, b, out)
+        call = hopper_example(example, HOPPER_TILES[0], a, b, out)
         stream.cuda_stream += 1  # a graph is captured on another stream than the one that contenders were made on
         call()
         assert torch.equal(out[1:], (a @ b)[1:])
         assert out[0, 0] == stream.cuda_stream
-    assert Path(f"{example}.made").read_text().splitlines() == [str(TILES[0].cta)]
+    assert Path(f"{example}.made").read_text().splitlines() == [str(HOPPER_TILES[0].cta)]
 
 
 def test_a_file_that_only_looks_like_it_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "other.py"
     path.write_text("class HopperWgmmaGemmPersistentKernel:\n    pass\n")
     with pytest.raises(OutsideError, match=r"is not CUTLASS's dense_gemm_persistent\.py"):
-        hopper_example(path, TILES[0], *(torch.zeros(8, 8),) * 3)
+        hopper_example(path, HOPPER_TILES[0], *(torch.zeros(8, 8),) * 3)

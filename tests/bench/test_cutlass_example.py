@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from cutegen.bench.cutlass_example import Configuration, cutlass_example
+from cutegen.bench.cutlass_examples import Configuration, cutlass_example
 
 # What is used of CUTLASS's tensorop_gemm.py; a line of the file beside it for each time it is compiled.
 FILE = """\

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from cutegen.bench.device_state import DeviceState, Nvml
+from cutegen.bench.conditions import DeviceState, Nvml
 
 
 class Library:

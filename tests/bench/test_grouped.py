@@ -14,17 +14,14 @@ from cutegen.api import compile as compile_spec
 from cutegen.bench import benchmark as room
 from cutegen.bench.benchmark import x_torch
 from cutegen.bench.ceilings import Ceilings
-from cutegen.bench.contenders import TORCH_GROUPED, TORCH_LOOP, Operands
-from cutegen.bench.entrants import Entrant
+from cutegen.bench.contenders import TORCH_GROUPED, TORCH_LOOP, Entrant, Operands
 from cutegen.bench.grouped import GroupSizes
 from cutegen.bench.measure import Regime
 from cutegen.bench.tables import result_lines, result_table
 from cutegen.cli.bench import _sizes
 from cutegen.cli.groups import named_groups
 from cutegen.cli.main import main
-from cutegen.contract.distributions import Distribution
-from cutegen.contract.groups import Groups
-from cutegen.contract.problem import ProblemShape
+from cutegen.contract.problem import Distribution, Groups, ProblemShape
 from cutegen.errors import CheckError, RequestError
 from cutegen.plan import plan
 from cutegen.spec import load_spec

@@ -7,8 +7,7 @@ import pytest
 
 from cutegen.bench import mma_peak, read_peak, wgmma_peak
 from cutegen.bench.ceilings import peak_kernel
-from cutegen.bench.mma_types import FMA, MmaTypes
-from cutegen.bench.peak_kernel import RANDOM_BITS
+from cutegen.bench.peak_kernel import FMA, RANDOM_BITS, MmaTypes
 from cutegen.hardware import MMA_ATOMS, SM_RATES, Instruction
 from cutegen.ptx import LaunchReport, Program
 from cutegen.run.call.bits import bf16_values, float8_values

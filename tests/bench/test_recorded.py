@@ -18,12 +18,10 @@ import torch
 from cutegen.bench import benchmark as room
 from cutegen.bench import checked, recorded
 from cutegen.bench.conditions import Conditions
-from cutegen.bench.contenders import Operands
-from cutegen.bench.entrants import Entrant
-from cutegen.bench.in_torch import in_torch
+from cutegen.bench.contenders import Entrant, Operands
 from cutegen.bench.measure import Graph, Measurement, Regime
-from cutegen.bench.recorded import CallTimes, bench_calls, entrant_of, totals
-from cutegen.bench.recorded_tables import calls_csv, calls_lines, calls_markdown, calls_table
+from cutegen.bench.recorded import CallTimes, bench_calls, entrant_of, in_torch, totals
+from cutegen.bench.tables import calls_csv, calls_lines, calls_markdown, calls_table
 from cutegen.build import record as recorder
 from cutegen.cli import bench as door
 from cutegen.cli.main import main
@@ -33,7 +31,7 @@ from cutegen.dispatch.provider import MODEL, Answer
 from cutegen.dispatch.providers import Providers
 from cutegen.dispatch.request import Matrix, Request
 from cutegen.errors import CheckError, SpecError
-from cutegen.pack.calls import RecordedCall, read_calls
+from cutegen.pack.kernel_list import RecordedCall, read_calls
 from cutegen.plan import plan
 from cutegen.spec import load_spec
 from cutegen.verify import compare, expected_outcome, random_extras, random_operands

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from cutegen.build import BuildRequest, Cache, build, compiler, disassemble
-from cutegen.build import workspace as workspace_module
-from cutegen.build.workspace import KEPT, TemporaryFolder, sweep, workspace
+from cutegen.build import disk as workspace_module
+from cutegen.build.disk import KEPT, TemporaryFolder, sweep, workspace
 from cutegen.errors import CacheError, CompileError, OutsideError
 from tests.build.conftest import BUILD
 

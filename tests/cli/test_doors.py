@@ -45,8 +45,8 @@ def test_importing_opens_no_room_and_no_package() -> None:
 @pytest.mark.parametrize(
     "statement",
     [
-        "import cutegen, cutegen.plan.mma.atom",
-        "import cutegen.plan.mma.atom, cutegen",
+        "import cutegen, cutegen.plan.mma.atoms",
+        "import cutegen.plan.mma.atoms, cutegen",
         "import cutegen; cutegen.GemmPlan; import cutegen.plan",
         "import cutegen; cutegen.compile, cutegen.emit",
         "import cutegen; cutegen.errors.SpecError, cutegen.hardware.TARGETS",

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cutegen.cli.groups import GivenGroups, named_groups
-from cutegen.contract.distributions import Distribution
-from cutegen.contract.groups import Groups
-from cutegen.contract.problem import ProblemShape
+from cutegen.contract.problem import Distribution, Groups, ProblemShape
 from cutegen.errors import RequestError
 
 PACKED, PADDED = Groups("m"), Groups("m", "padded")

@@ -31,7 +31,7 @@ def test_the_version_needs_no_command_line(capsys: pytest.CaptureFixture[str]) -
 
 def test_the_help_of_all_verbs_imports_none() -> None:
     parser = {"cutegen.cli", "cutegen.cli.main", "cutegen.cli.output", "cutegen.cli.parsing", "cutegen.cli.verbs"}
-    width = {"cutegen.support", "cutegen.support.columns", "cutegen.support.environment"}
+    width = {"cutegen.support", "cutegen.support.words", "cutegen.support.environment"}
     assert own_modules("--help") == {"cutegen.__main__", "cutegen.errors", "typer", *parser, *width}
     assert own_modules("nope") == own_modules("--help")
 

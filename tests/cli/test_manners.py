@@ -19,7 +19,7 @@ from cutegen.cli.main import DEFECT, INTERRUPTED
 from cutegen.cli.verbs import VERBS
 from cutegen.errors import CheckError, OutsideError, RequestError
 from cutegen.spec import shipped_specs
-from cutegen.spec.load import spec_path
+from cutegen.spec.file import spec_path
 from tests.cli.commands import Cli
 
 pytestmark = pytest.mark.usefixtures("empty_cache")

@@ -6,7 +6,7 @@ import pytest
 
 from cutegen.cli import many
 from cutegen.errors import DeviceError
-from cutegen.executors.gpus import PresentGpu
+from cutegen.executors.workers import PresentGpu
 
 HERE = (PresentGpu("GPU-a", "NVIDIA H200"), PresentGpu("GPU-b", "NVIDIA A2"), PresentGpu("GPU-c", "NVIDIA H200"))
 

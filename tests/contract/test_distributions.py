@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cutegen.contract.distributions import Distribution
+from cutegen.contract.problem import Distribution
 
 ROWS, GROUPS = 32768, 128
 MEAN = ROWS // GROUPS

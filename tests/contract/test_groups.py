@@ -8,11 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cutegen.contract.groups import Groups
 from cutegen.contract.launch import CallSize, LaunchContract, Strides, TensorContract, gemm_parameters
-from cutegen.contract.launch_check import check_launch
-from cutegen.contract.problem import ProblemShape
+from cutegen.contract.problem import Groups, ProblemShape
 from cutegen.errors import ArtifactError
+from cutegen.run.plan_table import check_launch
 
 TENSORS = (
     TensorContract("a", "f16", ("m", "k"), "k", 16),

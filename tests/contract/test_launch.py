@@ -16,10 +16,10 @@ from cutegen.contract.launch import (
     Workspace,
     gemm_parameters,
 )
-from cutegen.contract.launch_check import check_launch
 from cutegen.contract.problem import ProblemShape
 from cutegen.contract.tensor_map import TensorMapContract, TensorMapFields
 from cutegen.errors import ArtifactError, RequestError
+from cutegen.run.plan_table import check_launch
 
 TENSORS = (
     TensorContract("a", "f16", ("m", "k"), "k", 16),

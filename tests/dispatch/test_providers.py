@@ -12,7 +12,7 @@ import pytest
 
 from cutegen.build import Cache
 from cutegen.contract import ProblemShape
-from cutegen.contract.buckets import bucket
+from cutegen.contract.problem import bucket
 from cutegen.dispatch.model import ModelProvider, spec_of
 from cutegen.dispatch.provider import MODEL, PACK, TUNED, Answer, Served
 from cutegen.dispatch.providers import Providers

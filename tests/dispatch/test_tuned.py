@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cutegen.contract import ProblemShape
-from cutegen.contract.buckets import bucket
+from cutegen.contract.problem import bucket
 from cutegen.dispatch import model as room
 from cutegen.dispatch.provider import MODEL, TUNED
 from cutegen.dispatch.providers import Providers

@@ -14,7 +14,7 @@ from cutegen.api import build_request
 from cutegen.build import Artifact, Cache, build
 from cutegen.build.artifact import CUBIN, FILES, MANIFEST, SOURCE
 from cutegen.errors import ArtifactError, CacheError
-from cutegen.executors.artifact_transfer import Parcel, missing, packed, parcels, unpack
+from cutegen.executors.remote_job import Parcel, missing, packed, parcels, unpack
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,7 @@ def test_no_more_is_inflated_than_a_file_may_have(built: Artifact, tmp_path: Pat
 
 
 def test_what_arrives_waits_for_who_builds_it(built: Artifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cutegen.executors.artifact_transfer.LOCK_WAIT_S", 0.0)
+    monkeypatch.setattr("cutegen.executors.remote_job.LOCK_WAIT_S", 0.0)
     cache, parcel = Cache(tmp_path), packed(built.content)
     with cache.lock(built.key, wait_s=0), pytest.raises(CacheError, match="held by another process"):
         unpack(parcel, cache)

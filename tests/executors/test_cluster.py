@@ -15,7 +15,7 @@ from cutegen.build import Cache, build
 from cutegen.errors import DeviceError, OutsideError, RequestError, WorkerError
 from cutegen.executors import ClusterWorkers
 from cutegen.executors import cluster as cluster_module
-from cutegen.executors.identity import Identity, identity
+from cutegen.executors.remote_job import Identity, identity
 from tests.executors import jobs
 from tests.executors.clusters import Cluster, cluster
 

@@ -12,8 +12,7 @@ import pytest
 from cutegen.build import Cache
 from cutegen.errors import DeviceError, WorkerError
 from cutegen.executors import cluster
-from cutegen.executors.identity import identity
-from cutegen.executors.remote_job import ANSWERED, Lacking, pack
+from cutegen.executors.remote_job import ANSWERED, Lacking, identity, pack
 
 ADDRESS = "tcp://127.0.0.1:1"
 Connect = Callable[..., cluster.ClusterWorkers]

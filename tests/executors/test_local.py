@@ -12,8 +12,7 @@ import pytest
 
 from cutegen.errors import DeviceError
 from cutegen.executors import LocalWorkers, Workers
-from cutegen.executors.gpus import PresentGpu, _visible
-from cutegen.executors.processes import StoppableProcesses
+from cutegen.executors.workers import PresentGpu, StoppableProcesses, _visible
 from tests.executors import jobs
 
 

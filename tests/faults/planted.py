@@ -153,13 +153,13 @@ PLANTED = {
         _PIPELINES + "test_the_pipelines_of_a_kernel_by_hand",
     ),
     "groups of the last k-tiles have tiles of their own": Fault(
-        _KERNEL + "role.py",
+        _KERNEL + "pipeline.py",
         "return self.turns is Turns.TILES",
         "return self.turns is not None",
         _WORD_FOR_WORD,
     ),
     "a group has the threads of the role": Fault(
-        _KERNEL + "role.py", "return self.threads // self.groups", "return self.threads", _BARRIERS_BY_HAND
+        _KERNEL + "pipeline.py", "return self.threads // self.groups", "return self.threads", _BARRIERS_BY_HAND
     ),
     # Programs and what is counted of them.
     "turns run k-tiles that no copy fills": Fault(
@@ -255,7 +255,7 @@ PLANTED = {
         "tests/run/test_sm100_pairs.py::test_barriers_by_hand",
     ),
     "the second half of a pair's columns in the first lanes": Fault(
-        "cutegen/hardware/tcgen05_loads.py",
+        "cutegen/hardware/tcgen05.py",
         "Layout((rows, (columns // 2, 2)), (1, (LANES, rows)))",
         "Layout((rows, (columns // 2, 2)), (1, (LANES, LANES * columns // 2)))",
         "tests/hardware/test_tcgen05_loads.py::test_sums_are_where_the_executor_puts_them",
@@ -377,25 +377,25 @@ PLANTED = {
     ),
     # The launch contract.
     "an end may come before the one before it": Fault(
-        "cutegen/contract/groups.py",
+        "cutegen/contract/problem.py",
         "end = min(max(number, begin), room)",
         "end = min(number, room)",
         "tests/contract/test_groups.py::test_any_ends_are_groups_within_the_room",
     ),
     "a host allows for one group's last tile": Fault(
-        "cutegen/contract/groups.py",
+        "cutegen/contract/problem.py",
         "(extent + groups * (tile - 1)) // tile",
         "(extent + tile - 1) // tile",
         "tests/contract/test_groups.py::test_no_sizes_have_more_tiles_than_the_host_assumes_and_some_have_as_many",
     ),
     "a bucket is smaller than its problem": Fault(
-        "cutegen/contract/buckets.py",
+        "cutegen/contract/problem.py",
         "return -(-extent // step) * step",
         "return extent // step * step",
         "tests/dispatch/test_providers.py::test_buckets_hold_what_they_stand_for_and_are_few",
     ),
     "a batch chooses a kernel that must not depend on it": Fault(
-        "cutegen/contract/buckets.py",
+        "cutegen/contract/problem.py",
         "(BATCH_INVARIANT_M, 1) if batch_invariant",
         "(BATCH_INVARIANT_M, problem.batch) if batch_invariant",
         "tests/dispatch/test_providers.py::test_rows_that_must_not_depend_on_their_number_have_one_slice_of_k_and_one_problem",
@@ -457,25 +457,25 @@ PLANTED = {
     ),
     # Rules of operands and schedules, and what keys cost.
     "stages begin within a row of banks": Fault(
-        "cutegen/plan/operands/stages.py",
+        "cutegen/plan/operands/staging.py",
         "total += round_up(each * stages, BANK_ROW_BYTES)",
         "total += each * stages",
         "tests/plan/test_stages.py::test_a_tile_of_which_one_stage_does_not_fit_is_refused_first",
     ),
     "stages crowd out CTAs that registers allow": Fault(
-        "cutegen/plan/operands/stages.py",
+        "cutegen/plan/operands/staging.py",
         "return min(ctas_by_registers, ctas_by_smem(target, totals[stages]))",
         "return ctas_by_registers",
         "tests/plan/test_stages.py::test_stages_leave_room_for_the_ctas_that_registers_allow",
     ),
     "more stages than copies in flight": Fault(
-        "cutegen/plan/operands/stages.py",
+        "cutegen/plan/operands/staging.py",
         "most = most if asynchronous else DOUBLE_BUFFERED",
         "most = most",
         "tests/plan/test_stages.py::test_stages_are_filled_ahead_if_any_copy_is_asynchronous",
     ),
     "stages that do not fit may be given": Fault(
-        "cutegen/plan/operands/stages.py",
+        "cutegen/plan/operands/staging.py",
         "given not in (None, *fitting):\n        raise too_much(spec, target, stage_bytes, given or least,",
         "False:\n        raise too_much(spec, target, stage_bytes, given or least,",
         "tests/plan/test_refusals.py::test_refused_at_its_key_with_the_arithmetic_and_a_way_out",
@@ -499,13 +499,13 @@ PLANTED = {
         "tests/plan/test_loads.py::test_bytes_that_are_transposed_name_the_targets_that_can",
     ),
     "phases that share are counted twice": Fault(
-        "cutegen/plan/operands/smem.py",
+        "cutegen/plan/operands/shared_memory.py",
         "int(merged_phases(placed, self.bytes) @ times) if self.shares else 0",
         "0",
         "tests/plan/test_simt.py::test_how_fma_loads_lie",
     ),
     "a swizzle may differ from stage to stage": Fault(
-        "cutegen/plan/operands/smem.py",
+        "cutegen/plan/operands/shared_memory.py",
         "return by_stages or bool(torn)",
         "return bool(torn)",
         "tests/plan/test_torn_layouts.py::test_stages_that_swizzle_what_threads_share_out_go_astray",
@@ -530,7 +530,7 @@ PLANTED = {
     ),
     # Layouts.
     "repetitions follow the order backwards": Fault(
-        "cutegen/algebra/operations.py",
+        "cutegen/algebra/expressions.py",
         "for at in sorted(range(len(shape)), key=ranks.__getitem__):",
         "for at in range(len(shape)):",
         "tests/algebra/test_expressions_by_the_dsl.py::test_random_expressions_are_printed_as_the_dsl_prints_them",
@@ -622,13 +622,13 @@ PLANTED = {
         "tests/cli/test_errors.py::test_a_defect_says_so_and_keeps_its_traceback",
     ),
     "a sum has two terms at most": Fault(
-        "cutegen/spec/expression.py",
+        "cutegen/spec/steps.py",
         'while self._next.text in ("+", "-"):',
         'if self._next.text in ("+", "-"):',
         "tests/spec/test_expression.py::test_what_is_read_means_what_python_means",
     ),
     "an expression may divide by zero": Fault(
-        "cutegen/spec/expression.py",
+        "cutegen/spec/steps.py",
         'if token.text == "/" and other == Number(0.0):',
         "if False:",
         "tests/spec/test_expression.py::test_hostile_texts_are_refused_with_a_caret_under_the_place",

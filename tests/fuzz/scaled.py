@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from cutegen.errors import CutegenError
 from cutegen.spec import parse_spec
-from cutegen.spec.write import spec_table
+from cutegen.spec.file import spec_table
 from cutegen.support.toml_text import toml_value
 from tests.fuzz.built import own_cache
 from tests.fuzz.case import ACCEPTED, FOUND, REFUSED, Case, Outcome, random_of

@@ -20,13 +20,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from cutegen.analysis.bulk_counters import WGMMA_WAVEFRONTS, by_descriptor
 from cutegen.analysis.counters import (
     ALL,
     CONFLICTS,
     WAVEFRONTS,
+    WGMMA_WAVEFRONTS,
     CounterRow,
     Launch,
+    by_descriptor,
     by_difference,
     compare,
     launches,

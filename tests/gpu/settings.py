@@ -8,7 +8,7 @@ from typing import Any
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import target
-from cutegen.plan.operands.stages import DEEPEST, capacity_bytes
+from cutegen.plan.operands.staging import DEEPEST, capacity_bytes
 from cutegen.plan.schedule.order import mode_of_bands
 from cutegen.plan.search.bulk import CANDIDATES as SM120_TILES
 from cutegen.plan.search.cp_async import CANDIDATES as SM80_TILES

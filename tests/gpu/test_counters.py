@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from cutegen.analysis.bulk_counters import OF_BULK, WGMMA
-from cutegen.analysis.counters import ASKED, LDMATRIX, STORE_SECTORS, WAVEFRONTS, longer_k, predict
+from cutegen.analysis.counters import ASKED, LDMATRIX, OF_BULK, STORE_SECTORS, WAVEFRONTS, WGMMA, longer_k, predict
 from cutegen.api import build_request
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan import plan

@@ -35,7 +35,7 @@ from cutegen.hardware import target
 from cutegen.run import Kernel
 from cutegen.spec import GemmSpec, Operand, Problem
 from cutegen.support.typed_json import read
-from cutegen.tune.compiling import compile_job
+from cutegen.tune.campaign import compile_job
 from cutegen.tune.jobs import CompileJob, Measured, MeasureJob, Timer
 from cutegen.tune.measuring import end_children, measure_job
 from cutegen.tune.pick_winner import ERRORS, MARGIN, gain

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cutegen.algebra import offsets_2d
-from cutegen.hardware.gmma_layouts import GMMA_LAYOUTS, GmmaLayout, gmma_layouts
+from cutegen.hardware.gmma import GMMA_LAYOUTS, GmmaLayout, gmma_layouts
 
 BITS = (8, 16, 32)
 

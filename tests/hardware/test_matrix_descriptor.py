@@ -11,7 +11,7 @@ import pytest
 
 from cutegen.algebra import format_layout, offsets, parse_layout, tile_to_shape
 from cutegen.hardware import GMMA_LAYOUTS, GmmaLayout, MatrixDescriptor, NoDescriptorError, operand_descriptors
-from cutegen.hardware.gmma_layouts import INTER, SW32, SW64, SW128, SWIZZLE_MODES, SwizzleMode
+from cutegen.hardware.gmma import INTER, SW32, SW64, SW128, SWIZZLE_MODES, SwizzleMode
 from cutegen.ptx.machine.descriptor import chunk_addresses
 from tests.hardware.test_wgmma_cpp import printed
 

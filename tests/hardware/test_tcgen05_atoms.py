@@ -21,9 +21,8 @@ from cutegen.hardware import (
     resolve_target,
     target,
 )
-from cutegen.hardware.tcgen05_atoms import COLUMNS, KINDS, LANES, columns_allocated, instruction_descriptor, kind_of
-from cutegen.ptx.machine.descriptor import tcgen05_chunks
-from cutegen.ptx.machine.instruction_descriptor import decode_instruction
+from cutegen.hardware.tcgen05 import COLUMNS, KINDS, LANES, columns_allocated, instruction_descriptor, kind_of
+from cutegen.ptx.machine.descriptor import decode_instruction, tcgen05_chunks
 
 
 @pytest.mark.parametrize("form", KINDS)

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from cutegen.algebra import offsets_2d
-from cutegen.hardware.tcgen05_atoms import N_OF_CTAS, PAIR, ROWS_OF_CTA
-from cutegen.hardware.tcgen05_loads import LOADS, columns_of_sums, places_of_sums
+from cutegen.hardware.tcgen05 import LOADS, N_OF_CTAS, PAIR, ROWS_OF_CTA, columns_of_sums, places_of_sums
 from cutegen.hardware.units import WARP
-from cutegen.ptx.machine.tensor_layouts import accumulator_pieces, warp_words
+from cutegen.ptx.machine.tensor_memory import accumulator_pieces, warp_words
 
 COLUMNS = (16, 32, 64, 128)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cutegen.algebra.operations import OPERATIONS
+from cutegen.algebra.expressions import OPERATIONS
 from tests.house.documents import ROOT, fences, inline_code, transcripts
 from tests.house.replay import replay
 

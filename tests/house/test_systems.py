@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cutegen.spec import load_spec, shipped_specs
-from cutegen.spec.load import spec_path
+from cutegen.spec.file import spec_path
 from tests.house.documents import ROOT, Transcript, fences, inline_code, transcripts
 from tests.house.replay import compare, execute, printed, replay
 

@@ -24,9 +24,8 @@ from torch.nn import functional  # noqa: E402
 import cutegen  # noqa: E402
 from cutegen.errors import DeviceError, RequestError  # noqa: E402
 from cutegen.inductor import Candidate  # noqa: E402
-from cutegen.inductor.candidates import Form  # noqa: E402
-from cutegen.inductor.choosing import Measured, in_cutegen, in_torch  # noqa: E402
-from cutegen.inductor.passes import MatmulPass  # noqa: E402
+from cutegen.inductor.enabling import Measured, in_cutegen, in_torch  # noqa: E402
+from cutegen.inductor.passes import Form, MatmulPass  # noqa: E402
 from tests.house.documents import ROOT, fences  # noqa: E402
 from tests.house.replay import compare, execute  # noqa: E402
 from tests.torch_ops.models import Decoder  # noqa: E402

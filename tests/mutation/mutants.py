@@ -42,7 +42,7 @@ class Mutant:
 
     @property
     def room(self) -> str:
-        """`plan` of `cutegen/plan/mainloop/cp_async.py`."""
+        """`plan` of `cutegen/plan/mainloop/threads.py`."""
         return Path(self.path).parts[1]
 
     @property

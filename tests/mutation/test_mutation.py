@@ -87,7 +87,7 @@ def test_the_lines_that_run_are_seen() -> None:
     tracer.start()
     parse_layout("(4,8):(8,1)")
     found = tracer.stop()
-    path = "cutegen/algebra/notation.py"
+    path = "cutegen/algebra/layout.py"
     text = (ROOT / path).read_text().splitlines()
     ran = [line.strip() for number, line in enumerate(text, 1) if found[path] & bits_of(number, number)]
     assert "def parse_layout(text: str) -> LayoutExpr:" in ran

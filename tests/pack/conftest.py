@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from cutegen.build import Cache
-from cutegen.pack.building import build_all
+from cutegen.pack.building import build_all, make_pack
 from cutegen.pack.kernel_list import RequestedKernel, combinations
-from cutegen.pack.making import make_pack
 
 SMALL = (256, 256, 128)
 """The problem of the kernel that is packed for one."""

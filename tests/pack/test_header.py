@@ -11,10 +11,9 @@ from cutegen.build import Cache
 from cutegen.build.pack_file import read_pack
 from cutegen.cli.main import main
 from cutegen.errors import RequestError
-from cutegen.pack.building import build_all
+from cutegen.pack.building import build_all, make_pack
 from cutegen.pack.header import pack_header
 from cutegen.pack.kernel_list import combinations
-from cutegen.pack.making import make_pack
 from tests.pack.conftest import SMALL
 
 pytestmark = pytest.mark.dsl

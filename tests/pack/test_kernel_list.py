@@ -12,8 +12,7 @@ from cutegen.dispatch.request import Matrix, Request
 from cutegen.errors import ArtifactError, CutegenError, RequestError, SpecError
 from cutegen.pack.kernel_list import RequestedKernel, combinations, read_list
 from cutegen.spec import load_spec, shipped_specs
-from cutegen.spec.parse import spec_of_table
-from cutegen.spec.write import spec_table
+from cutegen.spec.file import spec_of_table, spec_table
 from cutegen.support.toml_text import toml_value
 
 REQUEST = Request(

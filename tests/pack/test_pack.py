@@ -12,10 +12,8 @@ import pytest
 import cutegen
 from cutegen.build import Cache
 from cutegen.contract import ProblemShape
-from cutegen.contract.buckets import bucket
-from cutegen.contract.groups import Groups
 from cutegen.contract.launch import SOURCE, SplitContract, TensorContract
-from cutegen.contract.pairs import Pairs
+from cutegen.contract.problem import Groups, Pairs, bucket
 from cutegen.dispatch.pack import Pack
 from cutegen.dispatch.provider import PACK, Answer
 from cutegen.dispatch.providers import Providers, providers
@@ -23,9 +21,8 @@ from cutegen.dispatch.request import Matrix, Request
 from cutegen.errors import ArtifactError, RequestError
 from cutegen.grouped_mm import resolved_groups
 from cutegen.hardware import target
-from cutegen.pack.building import build_all
+from cutegen.pack.building import build_all, make_pack
 from cutegen.pack.kernel_list import combinations
-from cutegen.pack.making import make_pack
 from cutegen.run import Kernel, Probe
 from cutegen.run.call.bits import bf16_bits, bf16_values
 from cutegen.verify.reference import compare, float64_reference

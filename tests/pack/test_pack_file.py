@@ -21,8 +21,16 @@ import pytest
 
 from cutegen.build import Cache, pack_file
 from cutegen.build.artifact import CUBIN, FILES, PTX
-from cutegen.build.pack_file import ALIGN_BYTES, MAGIC, PACK_VERSION, read_pack, write_pack
-from cutegen.build.pack_index import PackEntry, PackIndex, PackMember
+from cutegen.build.pack_file import (
+    ALIGN_BYTES,
+    MAGIC,
+    PACK_VERSION,
+    PackEntry,
+    PackIndex,
+    PackMember,
+    read_pack,
+    write_pack,
+)
 from cutegen.contract import ProblemShape
 from cutegen.contract.launch import (
     BESIDE_RESULT,
@@ -36,8 +44,7 @@ from cutegen.contract.launch import (
 )
 from cutegen.contract.tensor_map import TensorMapContract
 from cutegen.errors import ArtifactError, OutsideError, RequestError
-from cutegen.pack.building import build_all
-from cutegen.pack.making import copy_artifacts, make_pack
+from cutegen.pack.building import build_all, copy_artifacts, make_pack
 from tests.house.documents import ROOT
 from tests.pack.conftest import SMALL, packed_kernels
 

@@ -26,8 +26,7 @@ from cutegen.dispatch.pack import load_pack
 from cutegen.dispatch.providers import providers
 from cutegen.errors import RequestError
 from cutegen.hardware import target
-from cutegen.pack.calls import read_calls
-from cutegen.pack.kernel_list import read_list
+from cutegen.pack.kernel_list import read_calls, read_list
 from tests.pack.test_pack import REQUEST
 
 

@@ -10,9 +10,8 @@ import pytest
 from packaging.requirements import Requirement
 
 from cutegen.build import Cache
-from cutegen.pack.building import build_all
+from cutegen.pack.building import build_all, make_pack
 from cutegen.pack.kernel_list import combinations
-from cutegen.pack.making import make_pack
 from cutegen.spec import GemmSpec, Operand, Problem, Tile
 from scripts.run_only import REQUIREMENTS, make_environment, run_pack, summary
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from cutegen.plan.kernel.pipeline import MMA, PRODUCER, THREADS, Role, Turns
 from cutegen.plan.kernel.program import Action, KernelLoop
-from cutegen.plan.kernel.role import MMA, PRODUCER, THREADS, Role, Turns
 from cutegen.plan.mainloop import programs
 
 ALL = Role(name=THREADS, threads=128)

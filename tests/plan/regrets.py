@@ -20,8 +20,8 @@ import pytest
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import GPUS
 from cutegen.plan import swapped
-from cutegen.plan.search import corrections, cp_async, warpgroup_rows, warpgroups
-from cutegen.plan.search.row_alignment import K_MAJOR
+from cutegen.plan.search import cp_async, warpgroup_rows, warpgroups
+from cutegen.plan.search.tile_model import K_MAJOR
 from cutegen.plan.search.warpgroup_model import estimate
 from cutegen.plan.search.warpgroup_rows import MEASURED, is_small
 from cutegen.spec import GemmSpec, Operand, Problem
@@ -198,7 +198,7 @@ STUDIES = (
         file="h100_streams.json",
         cases=partial(of_warpgroups, "us"),
         uncorrected=STREAMED,
-        constants=_each(corrections, OF_STREAMS, 1.0),
+        constants=_each(warpgroups, OF_STREAMS, 1.0),
         are_others=False,
         choices="choices",
     ),
@@ -213,14 +213,14 @@ STUDIES = (
         file="h100_middle.json",
         cases=partial(of_warpgroups, "us"),
         uncorrected=_without("is_of_middle_size"),
-        constants=_each(corrections, ("ASKED", "COVERED", "UNALIGNED_READERS", "UNALIGNED_TOGETHER"), 1.0),
+        constants=_each(warpgroups, ("ASKED", "COVERED", "UNALIGNED_READERS", "UNALIGNED_TOGETHER"), 1.0),
         choices="choices",
     ),
     Study(
         file="h100_apart.json",
         cases=partial(of_warpgroups, "us"),
         uncorrected=_set(warpgroups, "coincidence_factor", lambda *_: 1.0),
-        constants=_each(corrections, ("ALONG_SHORTER", "ALONG_LONGER", "ON_OTHER_GPCS"), 0.0),
+        constants=_each(warpgroups, ("ALONG_SHORTER", "ALONG_LONGER", "ON_OTHER_GPCS"), 0.0),
         choices="choices",
     ),
     Study(

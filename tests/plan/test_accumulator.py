@@ -10,13 +10,13 @@ import pytest
 from cutegen.algebra import Layout
 from cutegen.errors import ProofError
 from cutegen.hardware import MMA_ATOMS, UNIVERSAL_FMA, dtype
-from cutegen.hardware.tcgen05_loads import LOADS
-from cutegen.hardware.wgmma_atoms import WGMMA_ATOMS, columns_of, with_columns
+from cutegen.hardware.mma_atoms import WGMMA_ATOMS, columns_of, with_columns
+from cutegen.hardware.tcgen05 import LOADS
 from cutegen.plan import GemmPlan, plan
-from cutegen.plan.epilogue.staged import choose_parts, part_mma
+from cutegen.plan.epilogue.store import choose_parts, part_mma
 from cutegen.plan.geometry import adjacent, shares_of_threads, sums_of_tile
 from cutegen.plan.kernel.accumulator import Accumulator, Home, Promotion
-from cutegen.plan.kernel.role import Role
+from cutegen.plan.kernel.pipeline import Role
 from cutegen.plan.prove import prove, prove_sub_tiles
 from cutegen.plan.values.epilogue import EpilogueParts
 from cutegen.plan.values.operand import operand_tile

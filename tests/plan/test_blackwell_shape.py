@@ -19,18 +19,21 @@ from cutegen.plan.kernel.handshakes import prove_handshakes
 from cutegen.plan.kernel.pipeline import (
     AB,
     C_STORE,
+    IDLE,
+    MMA,
+    PRODUCER,
     Arrival,
     Barrier,
     By,
     Item,
     Pipeline,
+    Role,
     Scope,
     Sync,
     initial_counts,
     mbarriers_bytes,
 )
 from cutegen.plan.kernel.program import Action, KernelLoop, Mark, Program, Range, RangeName, Section, Step
-from cutegen.plan.kernel.role import IDLE, MMA, PRODUCER, Role
 from cutegen.plan.kernel.timeline import shown
 from cutegen.plan.mainloop.programs import FETCHED, stored_in_bulk
 from tests.plan.test_handshakes import Edit, at, more, without

@@ -16,8 +16,8 @@ from cutegen.hardware import wavefronts
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.epilogue import store
 from cutegen.plan.kernel.scheduler import TileOrder
-from cutegen.plan.operands import choices, smem
-from cutegen.plan.operands.smem import choose_smem
+from cutegen.plan.operands import shared_memory, staging
+from cutegen.plan.operands.shared_memory import choose_smem
 from cutegen.plan.schedule import order
 from cutegen.plan.schedule.order import MOST_WAVES, TileGrid, traffic
 from cutegen.plan.values.operand import OperandTile
@@ -61,7 +61,7 @@ def test_a_ranking_counts_each_access_once_however_often_it_is_made(
         counted["layouts"] += 1
         return wavefronts(byte_offsets, access_bytes)
 
-    monkeypatch.setattr(smem, "wavefronts", counting)
+    monkeypatch.setattr(shared_memory, "wavefronts", counting)
     plan(of_family("simt", cta), "sm_89")
     assert counted["layouts"] > 200
     assert counted["accesses"] < 64 * counted["layouts"]
@@ -75,7 +75,7 @@ def test_tiles_whose_stages_cannot_fit_are_passed_over_unplanned(monkeypatch: py
         ranked.append(x.extents)
         return choose_smem(spec, x, *others)
 
-    for module in (choices, store):
+    for module in (staging, store):
         monkeypatch.setattr(module, "choose_smem", counting)
     spec = gemm(dtype="f16", tile=Tile(stages=8))
     found = plan(spec, "sm_120", (65536, 512, 1000))
@@ -158,9 +158,9 @@ def test_stages_follow_one_another_whatever_the_pad(name: str) -> None:
     cta, layout, stages = PADDED[name]
     found = plan(gemm(tile=Tile(cta, stages), smem=Smem(a=layout)), "sm_90")
     assert isinstance(found, GemmPlan)
-    smem, elems = found.a.smem, cta[0] * cta[2]
-    placed = offsets(smem.layout).reshape(stages, elems)
-    stage_elems = smem.bytes // stages // 2
+    shared_memory, elems = found.a.smem, cta[0] * cta[2]
+    placed = offsets(shared_memory.layout).reshape(stages, elems)
+    stage_elems = shared_memory.bytes // stages // 2
     assert np.array_equal(placed, placed[0] + stage_elems * np.arange(stages)[:, None])
     assert len(np.unique(placed)) == placed.size
     assert placed[0].max() < stage_elems

@@ -11,10 +11,10 @@ import pytest
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import GPUS
 from cutegen.plan import plan
-from cutegen.plan.search import corrections, warpgroups
-from cutegen.plan.search.corrections import coincidence_factor
+from cutegen.plan.search import warpgroups
 from cutegen.plan.search.warpgroup_model import WarpgroupWork
 from cutegen.plan.search.warpgroup_rows import KernelConfig
+from cutegen.plan.search.warpgroups import coincidence_factor
 from tests.gpu.measured import STORED
 from tests.gpu.sweep_kernels import Shape
 from tests.plan.pages import words_of
@@ -47,7 +47,7 @@ def factor(problem: Shape, cta: Shape, cluster: Shape = (1, 1, 1), us: float = S
 def test_nothing_counts_if_l2_delivers_in_time_what_all_request_apart() -> None:
     problem, cta = (320, 4096, 4096), (128, 128, 64)
     requested = (320 * 32 + 4096 * 3) * 4096 * 2
-    in_time = requested / corrections.APART_BYTES_PER_US
+    in_time = requested / warpgroups.APART_BYTES_PER_US
     assert factor(problem, cta, us=1.01 * in_time) == 1.0
     assert factor(problem, cta, us=0.9 * in_time) > 1.0
     assert factor(problem, cta, us=0.5 * in_time) > factor(problem, cta, us=0.9 * in_time)
@@ -56,7 +56,7 @@ def test_nothing_counts_if_l2_delivers_in_time_what_all_request_apart() -> None:
 
 
 def test_only_products_with_few_rows_or_columns_count() -> None:
-    few = corrections.COINCIDENT_SIDE
+    few = warpgroups.COINCIDENT_SIDE
     assert factor((few - 64, 8192, 4096), (128, 128, 64)) > 1.0
     assert factor((few + 64, 8192, 4096), (128, 128, 64)) == 1.0 == factor((8192, few + 64, 4096), (128, 128, 64))
 
@@ -118,8 +118,8 @@ def test_kernels_that_stay_together_are_selected() -> None:
 def test_the_page_has_the_constants() -> None:
     part = PAGE.partition("### CTAs that come apart")[2].partition("H100s measured")[0]
     said = re.findall(r"\| \S[^|]+ \| (\d\.\d\d?) \|", part)
-    assert [float(each) for each in said] == [getattr(corrections, name) for name in CONSTANTS]
-    assert f"{corrections.APART_BYTES_PER_US / 1e6:.1f} TB/s" in part
-    assert f"{corrections.UNALIGNED_TRAFFIC} times as much" in part
-    assert f"beyond {corrections.UNNOTICED} of them" in part
-    assert f"more than {corrections.COINCIDENT_SIDE} rows and columns" in part
+    assert [float(each) for each in said] == [getattr(warpgroups, name) for name in CONSTANTS]
+    assert f"{warpgroups.APART_BYTES_PER_US / 1e6:.1f} TB/s" in part
+    assert f"{warpgroups.UNALIGNED_TRAFFIC} times as much" in part
+    assert f"beyond {warpgroups.UNNOTICED} of them" in part
+    assert f"more than {warpgroups.COINCIDENT_SIDE} rows and columns" in part

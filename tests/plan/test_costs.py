@@ -10,7 +10,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.plan import FAMILIES, GemmPlan
 from cutegen.plan import plan as make_plan
 from cutegen.plan.costs import key_costs
-from cutegen.plan.values.key_cost import KeyCost
+from cutegen.plan.values.decision import KeyCost
 from cutegen.spec import G2s, G2sCopy, GemmSpec, Mma, Smem, SmemLayout, Tile, load_spec
 from tests.plan.specs import gemm
 

@@ -14,9 +14,8 @@ from cutegen.hardware import BULK_TENSOR
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.kernel.accumulator import Promotion
 from cutegen.plan.kernel.handshakes import prove_handshakes
-from cutegen.plan.kernel.pipeline import TURN
+from cutegen.plan.kernel.pipeline import TURN, Turns
 from cutegen.plan.kernel.program import Action, KernelLoop
-from cutegen.plan.kernel.role import Turns
 from cutegen.plan.operands.factors import factors_bytes, most_blocks
 from cutegen.plan.prove import prove
 from cutegen.plan.values.fragments import ReadByThreads

@@ -17,17 +17,16 @@ from cutegen.hardware import GPUS, TARGETS, Instruction
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.explain import plan_json
 from cutegen.plan.kernel.scheduler import TileOrder
-from cutegen.plan.mma.atom import choose_atom_layout
-from cutegen.plan.operands.stages import STAGES
+from cutegen.plan.mma.atoms import choose_atom_layout
+from cutegen.plan.operands.staging import STAGES
 from cutegen.plan.schedule.order import TileGrid, traffic
 from cutegen.plan.search import bulk as sm120
 from cutegen.plan.search.cp_async import CANDIDATES, H200, SPLITS, work_of
 from cutegen.plan.search.problem import Candidate
-from cutegen.plan.search.row_alignment import K_MAJOR
-from cutegen.plan.search.tile_model import Work, estimate
+from cutegen.plan.search.tile_model import K_MAJOR, Work, estimate
 from cutegen.render import render
 from cutegen.spec import GemmSpec, Mma, Raster, Schedule, Smem, SmemLayout, Tile, load_spec
-from cutegen.verify.producer import block_of
+from cutegen.verify.trial import block_of
 from tests.plan.specs import SHIPPED_GEMMS, gemm, promoted_k
 from tests.plan.test_random_specs import QUICK, planned, specs
 

@@ -13,12 +13,10 @@ import numpy as np
 import pytest
 
 from cutegen.cli.main import main
-from cutegen.contract.distributions import Distribution
-from cutegen.contract.groups import Groups
-from cutegen.contract.problem import ProblemShape
+from cutegen.contract.problem import Distribution, Groups, ProblemShape
 from cutegen.hardware import target
 from cutegen.plan import GemmPlan, plan
-from cutegen.plan.search.group_sizes import busiest_k_tiles
+from cutegen.plan.search.problem import busiest_k_tiles
 from cutegen.plan.search.tile_model import Estimate
 from cutegen.plan.search.warpgroups import settled_for
 from cutegen.plan.values.predicted_time import sizes_line

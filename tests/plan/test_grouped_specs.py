@@ -6,15 +6,13 @@ from dataclasses import fields, replace
 
 import pytest
 
-from cutegen.contract.groups import Groups
-from cutegen.contract.problem import ProblemShape
+from cutegen.contract.problem import Groups, ProblemShape
 from cutegen.errors import ProofError, SpecError
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.prove import prove
 from cutegen.plan.swapped import as_multiplied
 from cutegen.spec import FAMILIES, GemmSpec, Grouped, Operand, Problem, Schedule
-from cutegen.spec.parse import spec_of_table
-from cutegen.spec.write import spec_table
+from cutegen.spec.file import spec_of_table, spec_table
 
 
 def grouped(of: str, layout: str = "packed", **keys: object) -> GemmSpec:

@@ -10,9 +10,22 @@ import pytest
 from cutegen.errors import ProofError
 from cutegen.plan import plan
 from cutegen.plan.kernel.handshakes import prove_handshakes
-from cutegen.plan.kernel.pipeline import AB, C_STORE, SLICES, TURN, Arrival, Barrier, By, Item, Pipeline, Sync
+from cutegen.plan.kernel.pipeline import (
+    AB,
+    C_STORE,
+    MMA,
+    PRODUCER,
+    SLICES,
+    TURN,
+    Arrival,
+    Barrier,
+    By,
+    Item,
+    Pipeline,
+    Sync,
+    Turns,
+)
 from cutegen.plan.kernel.program import HANDSHAKES, Action, KernelLoop, Program, Range, Section, Step
-from cutegen.plan.kernel.role import MMA, PRODUCER, Turns
 from cutegen.plan.prove import prove
 from cutegen.spec import GemmSpec
 from tests.plan.loops import multiplied_from_shared, pipelined, produced, through_registers

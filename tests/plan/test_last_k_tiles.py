@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from cutegen.plan import GemmPlan, plan
+from cutegen.plan.kernel.pipeline import Turns
 from cutegen.plan.kernel.program import MMA_ORDER, Action, Range
-from cutegen.plan.kernel.role import Turns
 from tests.run.wgmma import spec
 
 KEY = "schedule.last_k_tiles"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cutegen.algebra import Layout, format_layout, inner_layout, offsets_2d, parse_layout
-from cutegen.hardware.tcgen05_atoms import N_OF_CTAS, TCGEN05_ATOMS
+from cutegen.hardware.tcgen05 import N_OF_CTAS, TCGEN05_ATOMS
 from cutegen.plan.kernel.accumulator import Accumulator
 from cutegen.plan.mma.tcgen05 import choose_accumulator
 

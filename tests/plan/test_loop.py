@@ -16,8 +16,8 @@ from cutegen.build import Cache, build
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import EmissionError, ProofError
 from cutegen.plan import GemmPlan, plan
+from cutegen.plan.kernel.pipeline import Turns
 from cutegen.plan.kernel.program import HANDSHAKES, Action, Check, KernelLoop, Step
-from cutegen.plan.kernel.role import Turns
 from cutegen.plan.kernel.timeline import shown
 from cutegen.spec import GemmSpec, load_spec
 from tests.plan.loops import multiplied_from_shared, pipelined, produced, promoted, through_registers

@@ -12,8 +12,8 @@ import cutegen
 from cutegen.api import build_request
 from cutegen.build import Cache, build
 from cutegen.plan import GemmPlan
+from cutegen.plan.kernel.pipeline import Turns
 from cutegen.plan.kernel.program import Action, Range, RangeName, Step
-from cutegen.plan.kernel.role import Turns
 from cutegen.plan.kernel.timeline import Slot, residences, slots
 from cutegen.plan.mainloop.programs import PROMOTED_TILES
 from cutegen.run import Kernel

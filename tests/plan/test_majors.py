@@ -12,7 +12,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import GPUS
 from cutegen.plan import plan, swapped
 from cutegen.plan.search import cp_async, tile_model, warpgroup_model, warpgroups
-from cutegen.plan.search.row_alignment import K_MAJOR, majors_of, shares_aligned, torn_results, unaligned_operands
+from cutegen.plan.search.tile_model import K_MAJOR, majors_of, shares_aligned, torn_results, unaligned_operands
 from cutegen.plan.search.warpgroup_rows import KernelConfig
 from cutegen.spec import GemmSpec
 from tests.gpu.measured import STORED

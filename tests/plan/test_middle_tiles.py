@@ -12,9 +12,9 @@ import pytest
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan import plan
-from cutegen.plan.search import corrections, warpgroups
-from cutegen.plan.search.corrections import is_of_middle_size, request_factor
+from cutegen.plan.search import warpgroups
 from cutegen.plan.search.warpgroup_rows import MEASURED
+from cutegen.plan.search.warpgroups import is_of_middle_size, request_factor
 from tests.gpu.estimates import compared_us
 from tests.gpu.measured import STORED, STORED_H100, geometric_mean, load, regrets
 from tests.gpu.sweep_kernels import Shape
@@ -117,7 +117,7 @@ def test_they_count_in_what_plans_compare(monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_page_has_the_constants() -> None:
     part = PAGE.partition("**L2 requests of CTAs.**")[2].partition("These factors apply")[0]
     said = re.findall(r"\| \S[^|]+ \| (\d\.\d\d) \|", part)
-    assert said == [f"{getattr(corrections, name):.2f}" for name in (*CONSTANTS, "SOONER")]
+    assert said == [f"{getattr(warpgroups, name):.2f}" for name in (*CONSTANTS, "SOONER")]
 
 
 @pytest.mark.slow
@@ -143,5 +143,5 @@ def test_families_are_compared_by_what_kernels_take_today(problem: Shape, monkey
     """On an H100 a kernel of `sm80` took 1.26 times as long on the first as one of `wgmma`."""
     any_family = replace(OPEN, family=None)
     assert plan(any_family, DEVICE.name, problem).family == "sm90"
-    monkeypatch.setattr(corrections, "SOONER", 1.0)
+    monkeypatch.setattr(warpgroups, "SOONER", 1.0)
     assert plan(any_family, DEVICE.name, problem).family == "sm80"

@@ -10,7 +10,7 @@ import pytest
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import SpecError
 from cutegen.hardware import TARGETS
-from cutegen.hardware.tcgen05_atoms import N_OF_CTAS
+from cutegen.hardware.tcgen05 import N_OF_CTAS
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.search.tensor_memory import COLUMNS, WORTH_A_CLUSTER, estimated
 from cutegen.plan.values.decision import Decision

@@ -11,8 +11,7 @@ from cutegen.algebra import Layout, inner_layout, make_layout, mode, with_inner
 from cutegen.errors import ProofError
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.kernel.memory import Phase, allocate
-from cutegen.plan.kernel.pipeline import AB
-from cutegen.plan.kernel.role import Turns
+from cutegen.plan.kernel.pipeline import AB, Turns
 from cutegen.plan.prove import prove
 from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.spec import GemmSpec, Operand, Problem, Tile, load_spec

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from cutegen.algebra import Extents
-from cutegen.contract.groups import Groups
 from cutegen.contract.launch import LaunchContract, SplitContract
-from cutegen.contract.problem import ProblemShape
+from cutegen.contract.problem import Groups, ProblemShape
 from cutegen.errors import ProofError
 from cutegen.hardware import DTYPES
 from cutegen.plan import GemmPlan, plan

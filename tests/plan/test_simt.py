@@ -17,7 +17,7 @@ from cutegen.plan.geometry import fragment_loads, vectors
 from cutegen.plan.kernel.program import Action
 from cutegen.plan.kernel.timeline import residences, shown
 from cutegen.plan.mma import fma
-from cutegen.plan.operands.smem import Access
+from cutegen.plan.operands.shared_memory import Access
 from cutegen.plan.predict import ADDRESS_REGISTERS
 from cutegen.plan.prove import prove
 from cutegen.run import Kernel

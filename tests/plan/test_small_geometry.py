@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from cutegen.algebra import Layout, Swizzle, TiledMma, offsets
-from cutegen.algebra.partition import _unswizzled
+from cutegen.algebra.layout import _unswizzled
 from cutegen.hardware import MMA_ATOMS
 from cutegen.plan.geometry import held_together, joined, touched_sectors
 from cutegen.plan.mma.fma import tiled_fma
-from cutegen.plan.operands.smem import Access, _is_even
+from cutegen.plan.operands.shared_memory import Access, _is_even
 from cutegen.plan.values.copies import _joined
 
 TWO_BY_TWO = TiledMma(MMA_ATOMS["SM80_16x8x16_F32F16F16F32_TN"], Layout((2, 2, 1)), None)

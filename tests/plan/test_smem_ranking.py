@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cutegen.plan import GemmPlan, plan
+from cutegen.plan.values.operand import SmemCandidate
 from cutegen.plan.values.path import OperandPath
-from cutegen.plan.values.smem import SmemCandidate
 from cutegen.spec import Epilogue, G2s, G2sCopy, Smem, SmemLayout, Tile, load_spec
 from tests.plan.specs import gemm
 

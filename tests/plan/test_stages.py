@@ -10,8 +10,8 @@ from cutegen.algebra import Layout, TiledMma
 from cutegen.errors import SpecError
 from cutegen.hardware import MMA_ATOMS, target
 from cutegen.plan import plan
-from cutegen.plan.operands import stages
-from cutegen.plan.operands.stages import expected_registers
+from cutegen.plan.operands import staging
+from cutegen.plan.operands.staging import expected_registers
 from cutegen.plan.predict import estimate_registers, predict_occupancy
 from cutegen.plan.schedule.consumers import Reallocation, split_registers
 from cutegen.plan.search import cp_async
@@ -54,18 +54,18 @@ def test_registers_that_a_k_tile_passes_through_by_hand() -> None:
 def test_a_tile_of_which_one_stage_does_not_fit_is_refused_first() -> None:
     row = target("sm_80")
     with pytest.raises(SpecError, match="not even one stage fits; use a smaller tile"):
-        stages.check_stage(gemm(), row, (512, 512, 128))
-    stages.check_stage(gemm(), row, (512, 512, 64))
+        staging.check_stage(gemm(), row, (512, 512, 128))
+    staging.check_stage(gemm(), row, (512, 512, 64))
     with pytest.raises(SpecError, match="not even one stage fits"):
-        stages.choose_stages(gemm(), row, (200_000, 200_000), 1)
+        staging.choose_stages(gemm(), row, (200_000, 200_000), 1)
     with pytest.raises(SpecError, match="not even one stage fits"):
-        stages.choose_plain_stages(fma_spec(align=4), row, (200_000, 128))
+        staging.choose_plain_stages(fma_spec(align=4), row, (200_000, 128))
     with pytest.raises(SpecError, match=r"2 stages: 2 x \(100,000 \+ 128\) = 200,320 bytes .* one stage fits"):
-        stages.choose_plain_stages(fma_spec(align=4, tile=Tile(stages=2)), row, (100_000, 128))
+        staging.choose_plain_stages(fma_spec(align=4, tile=Tile(stages=2)), row, (100_000, 128))
 
 
 def test_one_stage_of_plain_copies_where_two_do_not_fit() -> None:
-    found = stages.choose_plain_stages(fma_spec(align=4), target("sm_80"), (100_000, 128))
+    found = staging.choose_plain_stages(fma_spec(align=4), target("sm_80"), (100_000, 128))
     assert found.value == 1
     (rejected,) = found.decision.rejected
     assert (rejected.what, rejected.why.split(" bytes")[0]) == ("2 stages", "200,320")
@@ -132,7 +132,7 @@ def test_stages_leave_room_for_the_ctas_that_registers_allow() -> None:
 @pytest.mark.parametrize(("align", "stages"), [((16, 16), 4), ((16, 2), 4), ((2, 2), 2)])
 def test_stages_are_filled_ahead_if_any_copy_is_asynchronous(align: tuple[int, int], stages: int) -> None:
     """`cp.async` copies 4 bytes at least; what is aligned to less passes through registers, one k-tile at a time."""
-    assert plan(gemm(align=(*align, None), tile=Tile((64, 64, 32))), "sm_80").stages == stages
+    assert plan(gemm(align=(*align, None), tile=Tile((64, 64, 32))), "sm_80").stages == staging
 
 
 def test_occupancy_by_hand() -> None:

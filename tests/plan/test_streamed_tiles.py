@@ -15,10 +15,10 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import Instruction, dtype
 from cutegen.plan import plan
 from cutegen.plan.schedule.order import in_flight_of
-from cutegen.plan.search import corrections, warpgroups
-from cutegen.plan.search.corrections import as_streamed, is_streamed, stream_factor
+from cutegen.plan.search import warpgroups
 from cutegen.plan.search.problem import Candidate
 from cutegen.plan.search.warpgroup_rows import MEASURED
+from cutegen.plan.search.warpgroups import as_streamed, is_streamed, stream_factor
 from cutegen.spec import GemmSpec
 from tests.gpu import estimates
 from tests.gpu.measured import STORED, Measured, geometric_mean, load, regrets
@@ -123,8 +123,8 @@ def test_an_exchanged_product_is_read_as_it_is() -> None:
 @pytest.mark.parametrize("problem", [(64, 8192, 8192), (8192, 64, 8192), (128, 4096, 14336), (96, 1408, 5504)], ids=str)
 def test_search_and_rules_agree_on_what_l2_gives_up_first(problem: Shape, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[bool] = []
-    rule = corrections.goes_through_once
-    monkeypatch.setattr(corrections, "goes_through_once", lambda *about: said.append(rule(*about)) or said[-1])
+    rule = warpgroups.goes_through_once
+    monkeypatch.setattr(warpgroups, "goes_through_once", lambda *about: said.append(rule(*about)) or said[-1])
     agreed = set()
     # Specs are settled, and so sorted, when the last has been asked about.
     settled = list(warpgroups.settled_for(OPEN, DEVICE, ProblemShape(*problem)))
@@ -155,9 +155,9 @@ def test_the_page_has_the_constants() -> None:
         "STREAM_APART",
         "ALMOST_IDLE",
     ]
-    assert said[:7] == [f"{getattr(corrections, name):.2f}" for name in names]
-    assert said[7] == f"{corrections.SHORT:.2f}, {corrections.TALL:.2f}"
-    assert f"power of {corrections.STREAM_SHARE}" in part
+    assert said[:7] == [f"{getattr(warpgroups, name):.2f}" for name in names]
+    assert said[7] == f"{warpgroups.SHORT:.2f}, {warpgroups.TALL:.2f}"
+    assert f"power of {warpgroups.STREAM_SHARE}" in part
 
 
 @pytest.mark.slow
@@ -196,7 +196,7 @@ def test_clusters_that_read_the_same_rows_apart_are_not_chosen(problem: Shape, m
     assert shares_no_rows()
     monkeypatch.setattr(warpgroups, "coincidence_factor", lambda *_: 1.0)
     assert shares_no_rows()
-    monkeypatch.setattr(corrections, "STREAM_APART", 1.0)
+    monkeypatch.setattr(warpgroups, "STREAM_APART", 1.0)
     assert not shares_no_rows()
 
 
@@ -209,5 +209,5 @@ def test_short_tiles_of_the_stream_are_not_chosen(problem: Shape, monkeypatch: p
         return made.cta_tile[0] if made.swapped else made.cta_tile[1]
 
     assert rows_of_the_stream() == 64
-    monkeypatch.setattr(corrections, "SHORT", 1.0)
+    monkeypatch.setattr(warpgroups, "SHORT", 1.0)
     assert rows_of_the_stream() == 32

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cutegen.errors import SpecError
-from cutegen.hardware.tcgen05_atoms import kind_of
+from cutegen.hardware.tcgen05 import kind_of
 from cutegen.plan import GemmPlan, plan
 from cutegen.spec import GemmSpec, Operand, Problem
 

@@ -10,7 +10,7 @@ import pytest
 from cutegen.algebra import parse_layout
 from cutegen.errors import CompileError, SpecError
 from cutegen.plan import plan
-from cutegen.plan.operands.smem import Access
+from cutegen.plan.operands.shared_memory import Access
 from cutegen.run import Kernel
 from cutegen.spec import Epilogue, G2s, G2sCopy, GemmSpec, Mma, Smem, SmemLayout, Tile
 from cutegen.verify import compare, float64_reference, random_operands

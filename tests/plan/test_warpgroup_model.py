@@ -18,7 +18,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import GPUS, target
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.search import warpgroup_rows, warpgroups
-from cutegen.plan.search.row_alignment import K_MAJOR
+from cutegen.plan.search.tile_model import K_MAJOR
 from cutegen.plan.search.warpgroup_model import WarpgroupWork, busy_us, estimate, quantities
 from cutegen.plan.search.warpgroup_rows import H200, MEASURED, KernelConfig, as_nearest, fitted_rows, fitted_slices
 from cutegen.spec import Bias, Epilogue, Mma, Schedule, Tile

@@ -9,7 +9,7 @@ import pytest
 from kernels import kernel, run_elements
 
 from cutegen.ptx import Program
-from cutegen.ptx.machine.fused_steps import MOST, FusedStep
+from cutegen.ptx.machine.lowering import MOST_FUSED, FusedStep
 
 REGISTERS = 8
 OPERATIONS = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
@@ -63,9 +63,9 @@ def test_those_that_do_not_wait_for_each_other_are_one_step() -> None:
 
 
 def test_so_many_are_done_at_once_and_no_more() -> None:
-    text = kernel("\n".join(f"add.f32 %g{i}, 0f3F800000, 0f40000000;" for i in range(MOST + 5)))
-    text = text.replace(".reg .pred", f".reg .f32 %g<{MOST + 5}>;\n    .reg .pred")
-    assert runs_of(text) == [MOST, 5]
+    text = kernel("\n".join(f"add.f32 %g{i}, 0f3F800000, 0f40000000;" for i in range(MOST_FUSED + 5)))
+    text = text.replace(".reg .pred", f".reg .f32 %g<{MOST_FUSED + 5}>;\n    .reg .pred")
+    assert runs_of(text) == [MOST_FUSED, 5]
 
 
 def test_lanes_that_are_not_active_keep_what_they_have() -> None:

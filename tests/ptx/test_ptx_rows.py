@@ -12,7 +12,7 @@ from cutegen.ptx.instructions import row_of
 from cutegen.ptx.text.flow import Ends, written_registers
 from cutegen.ptx.text.parser import parse_module
 from cutegen.ptx.text.syntax import Instruction
-from cutegen.ptx.watch.agents import Proxy
+from cutegen.ptx.watch.actor import Proxy
 
 
 def instruction(opcode: str) -> Instruction:

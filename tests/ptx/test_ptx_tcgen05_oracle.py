@@ -20,10 +20,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cutegen.ptx.arithmetic.tcgen05_mma import ELEMENT_TYPES, BlockFactors, factor_of, multiply, multiply_grouped
-from cutegen.ptx.machine.descriptor import Descriptor
-from cutegen.ptx.machine.instruction_descriptor import decode_instruction
-from cutegen.ptx.machine.tensor_layouts import COPY_SHAPES, SHAPES, accumulator_pieces, factor_words, warp_words
+from cutegen.ptx.arithmetic.tensor_core import (
+    ELEMENT_TYPES,
+    BlockFactors,
+    factor_of,
+    multiply_grouped,
+    multiply_tcgen05,
+)
+from cutegen.ptx.machine.descriptor import Descriptor, decode_instruction
+from cutegen.ptx.machine.tensor_memory import COPY_SHAPES, SHAPES, accumulator_pieces, factor_words, warp_words
 from tests.seeding import new_generator
 
 COLUMNS = {1: range(16, 257, 16), 2: range(32, 257, 32)}
@@ -418,7 +423,7 @@ def test_sums_have_the_bits_that_were_measured(simulator: Any, kind: str, a: str
     measured = simulator.TCGen05MMA("Blackwell", f"m64n64k{depth}.kind::{kind}.{d}.{a}.{b}")
     theirs = measured(tensor_of(left, a), tensor_of(right, b).T, torch.from_numpy(c)).numpy()
     with np.errstate(all="ignore"):
-        ours = multiply(factor_of(ELEMENT_TYPES[a], left), factor_of(ELEMENT_TYPES[b], right), c)
+        ours = multiply_tcgen05(factor_of(ELEMENT_TYPES[a], left), factor_of(ELEMENT_TYPES[b], right), c)
     bits = {"f32": np.uint32, "f16": np.uint16}[d]
     assert (ours.view(bits) == theirs.view(bits)).all()
 
@@ -467,5 +472,5 @@ def test_scaled_sums_have_the_bits_that_were_measured(
             ours = multiply_grouped(left, right, decoded, c)
         else:
             left, right = (factor_of(ELEMENT_TYPES[n], each) for n, each in zip((a, b), codes, strict=True))
-            ours = multiply(left, right, c, decoded)
+            ours = multiply_tcgen05(left, right, c, decoded)
     assert (ours.view(np.uint32) == theirs.view(np.uint32)).all()

@@ -14,7 +14,7 @@ from test_ptx_bulk import loaded, matrix_map
 from cutegen.cli.main import main
 from cutegen.errors import PtxSyntaxError
 from cutegen.ptx import ExecutionFault, LaunchError, Program, TensorMap, TensorMaps, ViolationKind
-from cutegen.ptx.machine.tensor_map_object import FIELDS, decode, encode
+from cutegen.ptx.machine.tensor_map import FIELDS, decode, encode
 
 EVERY_POLICY = pytest.mark.parametrize("policy", POLICIES)
 K = ViolationKind

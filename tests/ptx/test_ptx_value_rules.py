@@ -13,7 +13,7 @@ from test_ptx_known_values import execute
 from cutegen.errors import PtxSyntaxError
 from cutegen.ptx import ExecutionFault, ViolationKind
 from cutegen.ptx.arithmetic.rounding import canonical, to_bf16
-from cutegen.ptx.text.types import scalar_type
+from cutegen.ptx.text.syntax import scalar_type
 
 MIN32 = 0x80000000
 

@@ -7,7 +7,7 @@ import pytest
 from kernels import kernel
 
 from cutegen.ptx import ExecutionFault, LaunchReport, Program, ViolationKind
-from cutegen.ptx.watch.cross_process_races import Marks, Touched, first_race
+from cutegen.ptx.watch.global_shadow import Marks, Touched, first_race
 from cutegen.ptx.watch.paged import MANY
 from cutegen.ptx.watch.traffic import Traffic, TrafficCounters, shared_wavefronts
 

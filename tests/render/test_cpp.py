@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from cutegen.contract import LaunchContract, ProblemShape
-from cutegen.contract.groups import Groups
 from cutegen.contract.launch import OPERANDS, SCALES, CallSize, SplitContract, Strides, gemm_parameters
+from cutegen.contract.problem import Groups
 from cutegen.errors import RequestError
 from cutegen.hardware import dtype
 from cutegen.plan import plan

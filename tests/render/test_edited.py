@@ -18,9 +18,9 @@ import pytest
 from cutegen.errors import RequestError
 from cutegen.plan import GemmPlan, plan
 from cutegen.render import ReadKernel, read_kernel, render
-from cutegen.render.kernel_text import KernelText
+from cutegen.render.edited import KernelText
 from cutegen.spec import load_spec, shipped_specs
-from cutegen.spec.parse import parse_spec
+from cutegen.spec.file import parse_spec
 
 OF_EACH_FAMILY = {
     "sm80_hgemm_tn": "sm_80",

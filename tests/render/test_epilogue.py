@@ -20,8 +20,7 @@ from cutegen.render import render
 from cutegen.render.epilogue import DSL, helpers, kernel_lines, torch_lines, written
 from cutegen.render.python_text import LINE_WIDTH
 from cutegen.spec import Bias, Binary, Extra, Name, Negation, Number, Tile
-from cutegen.spec.expression import FUNCTIONS, ExpressionError, parse_expression
-from cutegen.spec.steps import OPERANDS, Step, chain_of, steps
+from cutegen.spec.steps import FUNCTIONS, OPERANDS, ExpressionError, Step, chain_of, parse_expression, steps
 from cutegen.verify.error_bounds import Bounded, run_chain
 from tests.run.epilogues import CASES, spec
 

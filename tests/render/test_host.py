@@ -13,7 +13,7 @@ import pytest
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan, plan
 from cutegen.render import render
-from cutegen.render.kernel_text import KernelText
+from cutegen.render.edited import KernelText
 from cutegen.render.self_check import CHECKED_MNK
 from cutegen.spec import GemmSpec, load_spec
 from tests.run.split_k import CASES as SLICES

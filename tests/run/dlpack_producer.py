@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cutegen.run.call import dlpack
+from cutegen.run.call import interfaces
 
 
 class Producer:
@@ -24,7 +24,7 @@ class Producer:
             raise TypeError("unexpected keyword argument 'max_version'")
         self.streams.append(stream)
         capsule = self.tensor.__dlpack__(**options)
-        exported, _ = dlpack._open(capsule)
+        exported, _ = interfaces._open(capsule)
         exported.device_type, exported.device_id = self.device
         for field, value in self.spoiled.items():
             setattr(exported, field, value)

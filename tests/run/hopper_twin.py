@@ -27,20 +27,19 @@ import numpy as np
 from cutegen.algebra import Extents, TiledMma
 from cutegen.api import request_of
 from cutegen.build import Cache, build
-from cutegen.contract.groups import Groups
 from cutegen.contract.launch import RESULT_FACTORS
+from cutegen.contract.problem import Groups
 from cutegen.hardware import WGMMA_ATOMS, Instruction, MmaAtom, Target, dtype
 from cutegen.hardware.multiplies import OperandSource
-from cutegen.hardware.tcgen05_atoms import LANES
+from cutegen.hardware.tcgen05 import LANES
 from cutegen.hardware.units import REGISTER_BITS, WARPGROUP, WGMMA_ROWS
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.families import FAMILIES, Family, register
-from cutegen.plan.families.sm100 import SM100
+from cutegen.plan.families.compositions import SM100
 from cutegen.plan.kernel.accumulator import Accumulator, Home
 from cutegen.plan.kernel.memory import Region
-from cutegen.plan.kernel.pipeline import Arrival, Barrier, By, Pipeline
+from cutegen.plan.kernel.pipeline import MMA, Arrival, Barrier, By, Pipeline, Role
 from cutegen.plan.kernel.program import Action, Slot, Step
-from cutegen.plan.kernel.role import MMA, Role
 from cutegen.plan.mainloop.programs import copied_in_bulk
 from cutegen.plan.mainloop.tensor_memory import TmaTmem
 from cutegen.plan.mma import blocks

@@ -21,7 +21,7 @@ from cutegen.api import request_of
 from cutegen.build import Cache, build
 from cutegen.errors import CutegenError
 from cutegen.hardware import dtype
-from cutegen.hardware.tcgen05_atoms import PAIR, ROWS
+from cutegen.hardware.tcgen05 import PAIR, ROWS
 from cutegen.plan import GemmPlan, plan
 from cutegen.run import Kernel
 from cutegen.spec import (

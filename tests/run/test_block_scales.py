@@ -16,7 +16,7 @@ from cutegen.errors import CutegenError, OperandError
 from cutegen.plan import GemmPlan, plan
 from cutegen.run import Kernel, float8_bits
 from cutegen.spec import Epilogue, Factors, GemmSpec, Mma, Operand, Paired, Problem, Schedule, Tile
-from cutegen.spec.write import spec_table
+from cutegen.spec.file import spec_table
 from cutegen.verify import compare, expected_outcome, random_extras, random_operands
 from cutegen.verify.counts import count_launch
 from cutegen.verify.reference import spread_factors

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from cutegen.errors import OperandError
-from cutegen.run.call import dlpack
+from cutegen.run.call import interfaces
 from cutegen.run.call.operands import CPU, Form, view_of
 from tests.run.dlpack_producer import Producer
 
@@ -112,7 +112,7 @@ SPOILED = {
 def test_a_malformed_capsule_is_refused(case: str, versioned: bool) -> None:
     spoiled, message = SPOILED[case]
     if "shape" in spoiled:
-        spoiled = {"shape": type(dlpack._Tensor().shape)()}
+        spoiled = {"shape": type(interfaces._Tensor().shape)()}
     # NumPy's destructor does not read what is spoiled here.
     producer = Producer(np.zeros((4, 8), np.float16), versioned=versioned, **spoiled)
     with pytest.raises(OperandError, match=f"operand a: found an object that does not export itself .*{message}"):
@@ -121,7 +121,7 @@ def test_a_malformed_capsule_is_refused(case: str, versioned: bool) -> None:
 
 def test_a_capsule_of_an_extent_below_zero_is_refused() -> None:
     shape = (ctypes.c_int64 * 2)(-4, 8)
-    producer = Producer(np.zeros((4, 8), np.float16), shape=ctypes.cast(shape, type(dlpack._Tensor().shape)))
+    producer = Producer(np.zeros((4, 8), np.float16), shape=ctypes.cast(shape, type(interfaces._Tensor().shape)))
     with pytest.raises(OperandError, match=r"of shape \(-4, 8\), expected extents of at least 0"):
         view_of(producer, "a")
 
@@ -130,7 +130,7 @@ def test_a_capsule_of_a_later_version_is_not_looked_into() -> None:
     class Later(Producer):
         def __dlpack__(self, stream: int | None = None, **options: Any) -> object:
             capsule = super().__dlpack__(stream, **options)
-            dlpack._VersionedTensor.from_address(dlpack._get_pointer(capsule, b"dltensor_versioned")).major = 2
+            interfaces._VersionedTensor.from_address(interfaces._get_pointer(capsule, b"dltensor_versioned")).major = 2
             return capsule
 
     with pytest.raises(OperandError, match="capsule of version 2"):
@@ -171,4 +171,4 @@ def test_a_device_that_is_none_is_refused(answer: Any) -> None:
 def test_a_dlpack_type_is_spelled_by_code_bits_and_lanes(code: int, bits: int, lanes: int, name: str) -> None:
     """Codes of DLDataTypeCode in dlpack.h; vectors of a type are not the type."""
     tensor: Any = SimpleNamespace(type_code=code, type_bits=bits, type_lanes=lanes)
-    assert dlpack._dtype(tensor) == name
+    assert interfaces._dtype_of_tensor(tensor) == name

@@ -16,7 +16,7 @@ from cutegen.contract.launch import LaunchContract
 from cutegen.errors import DeviceError
 from cutegen.run import Kernel
 from cutegen.run.driver import load_driver
-from cutegen.run.gpu import tensor_maps
+from cutegen.run.gpu import launch
 from tests.run.sum_by_maps import CONTRACT, PTX, expected
 
 torch = pytest.importorskip("torch")
@@ -96,7 +96,7 @@ def test_k_zero(kernel: Kernel) -> None:
 
 
 def test_more_addresses_than_are_kept(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tensor_maps, "_REMEMBERED_ADDRESSES", 3)
+    monkeypatch.setattr(launch, "_REMEMBERED_ADDRESSES", 3)
     calls = [operands(72, seed=seed) for seed in range(8)]
     for _ in range(3):
         for a, b, out in calls:
@@ -116,7 +116,7 @@ def test_a_thread_that_never_used_cuda(kernel: Kernel) -> None:
 
 
 def test_a_graph_keeps_its_maps(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tensor_maps, "_REMEMBERED_ADDRESSES", 1)
+    monkeypatch.setattr(launch, "_REMEMBERED_ADDRESSES", 1)
     a, b, out = operands(136)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()

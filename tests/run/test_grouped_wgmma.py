@@ -14,7 +14,7 @@ from cutegen.api import request_of
 from cutegen.build import Cache, build
 from cutegen.errors import SpecError
 from cutegen.plan import GemmPlan, plan
-from cutegen.plan.kernel.role import Turns
+from cutegen.plan.kernel.pipeline import Turns
 from cutegen.run import Kernel
 from cutegen.spec import Epilogue, Factors, GemmSpec, Grouped, Mma, Operand, Paired, Problem, Quantized, Schedule, Tile
 from tests.run.test_grouped_kernels import Extents, failure, failures

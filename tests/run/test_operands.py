@@ -10,7 +10,7 @@ import pytest
 
 from cutegen.errors import OperandError
 from cutegen.run.call import operands
-from cutegen.run.call.cuda_array import read
+from cutegen.run.call.interfaces import read_cuda_array
 from cutegen.run.call.operands import CPU, Form, count_write, view_of
 from cutegen.run.driver import Driver
 from tests.run.dlpack_producer import Producer
@@ -93,7 +93,7 @@ TABLE: dict[str, Any] = {"shape": (4, 8), "typestr": "<f2", "data": (4096, False
     "change", [{}, {"version": 0}, {"stream": None}, {"stream": 0}, {"stream": 2**64 - 1}, {"data": [0, True]}]
 )
 def test_tables_of_cuda_memory_that_are_taken(change: dict[str, Any]) -> None:
-    found = read({**TABLE, **change})
+    found = read_cuda_array({**TABLE, **change})
     assert (found.shape, found.stream) == ((4, 8), change.get("stream"))
 
 

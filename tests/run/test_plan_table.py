@@ -11,9 +11,9 @@ import pytest
 
 import cutegen
 from cutegen.contract.launch import REGISTERS, LaunchContract
-from cutegen.contract.launch_check import check_launch
 from cutegen.errors import ArtifactError
 from cutegen.run.kernel import Kernel
+from cutegen.run.plan_table import check_launch
 from cutegen.spec import PROBE, shipped_specs
 
 MakeContract = Callable[..., LaunchContract]

@@ -14,8 +14,7 @@ import pytest
 
 from cutegen.api import request_of
 from cutegen.build import Cache, build
-from cutegen.contract.groups import Groups
-from cutegen.contract.problem import ProblemShape
+from cutegen.contract.problem import Groups, ProblemShape
 from cutegen.errors import SpecError
 from cutegen.plan import GemmPlan, plan
 from cutegen.run import Kernel

@@ -14,7 +14,7 @@ from cutegen.errors import DeviceError, OperandError
 from cutegen.hardware.dtypes import DTYPES
 from cutegen.run import Kernel
 from cutegen.run.driver import Driver
-from cutegen.run.gpu import tensor_maps
+from cutegen.run.gpu import launch as tensor_maps
 from tests.run.conftest import MeetingApi
 from tests.run.fake_tensor_maps import FakeEncoder, FakeMap
 

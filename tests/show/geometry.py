@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 
 from cutegen.show.canvas import Box, Picture, Text
-from cutegen.show.canvas.picture import label_lines, text_width
+from cutegen.show.canvas.drawing import label_lines, text_width
 
 Rectangle = tuple[float, float, float, float]
 EPSILON = 1e-6

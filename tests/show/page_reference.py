@@ -8,7 +8,7 @@ import numpy as np
 
 from cutegen.algebra import Layout, LayoutExpr, inner_layout, offsets, offsets_2d
 from cutegen.hardware import ldmatrix_trace, wavefronts
-from cutegen.hardware.matrix_descriptor import MatrixDescriptor
+from cutegen.hardware.gmma import MatrixDescriptor
 from cutegen.plan import GemmPlan
 from cutegen.plan.geometry import fragment_loads, vectors
 from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cutegen.show.canvas.banks import bank_tile, phase_charts, phase_lanes
-from cutegen.show.canvas.colors import CONFLICT
+from cutegen.show.canvas.drawing import CONFLICT
 from tests.show.geometry import boxes, by_place, labeled, texts
 
 

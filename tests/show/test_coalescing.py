@@ -8,13 +8,11 @@ import pytest
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan.values.copies import AccessKey, VectorCopy
-from cutegen.show.canvas.colors import CONFLICT
-from cutegen.show.canvas.grid import Cell, sparse_grid
-from cutegen.show.canvas.picture import Box
+from cutegen.show.canvas.drawing import CONFLICT, Box, Cell, sparse_grid
 from cutegen.show.follow import Element, OperandElementPath, follow
 from cutegen.show.follow.locations import VectorStep
 from cutegen.show.parts import g2s
-from cutegen.show.parts.coalescing import Requests
+from cutegen.show.parts.copies import Requests
 from cutegen.show.parts.epilogue import picture as epilogue_picture
 from cutegen.show.parts.tile import Tile
 from tests.show.cases import SPECS, plan_of

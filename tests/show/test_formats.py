@@ -15,7 +15,7 @@ from cutegen.algebra.coordinates import parse_coordinates
 from cutegen.errors import OutsideError, RequestError
 from cutegen.hardware import dtype
 from cutegen.show.canvas import Box, Outline, Picture, Text, framed, to_latex, to_png, to_svg
-from cutegen.show.canvas.picture import text_width
+from cutegen.show.canvas.drawing import text_width
 from cutegen.show.canvas.png import SCALE
 from cutegen.show.parts import layout
 from tests.show.geometry import boxes, texts

@@ -8,8 +8,7 @@ from cutegen.algebra import parse_layout
 from cutegen.hardware import dtype
 from cutegen.plan.kernel.accumulator import Home
 from cutegen.show.canvas import Box, Picture, Text, framed
-from cutegen.show.canvas.colors import CONFLICT, MARK, bank_color, contrast, hue, ink
-from cutegen.show.canvas.picture import label_lines
+from cutegen.show.canvas.drawing import CONFLICT, MARK, bank_color, contrast, hue, ink, label_lines
 from cutegen.show.parts import PICTURES, Part, layout
 from tests.show.cases import SPECS, plan_of
 from tests.show.geometry import boxes, inside, overlapping, rectangle, text_rectangle, texts

@@ -10,8 +10,8 @@ import pytest
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.show.parts import OF_A_PROBE, PICTURES, VIEWS, Part, view_of
+from cutegen.show.parts.copies import WarpAccess
 from cutegen.show.parts.tile import Tile
-from cutegen.show.parts.warp_access import WarpAccess
 from tests.show.cases import plan_of
 from tests.show.geometry import labeled, texts
 

@@ -13,9 +13,9 @@ import pytest
 from cutegen.algebra import offsets, parse_layout
 from cutegen.contract.problem import ProblemShape
 from cutegen.show.follow import Element, Follower, OperandElementPath, ResultElementPath
-from cutegen.show.packed import packed, packed_layout
-from cutegen.show.page import page_of_plan, thread_values
+from cutegen.show.page import document, page_of_plan
 from cutegen.show.page.document import ORDER, STYLES, Opened
+from cutegen.show.view import packed, packed_layout
 from tests.seeding import new_generator
 from tests.show.cases import SPECS, plan_of
 
@@ -157,7 +157,7 @@ def test_c_leaves_as_the_text_says(name: str) -> None:
 def test_every_file_of_the_page_is_shipped_used_and_short() -> None:
     folder = files("cutegen.show.page")
     names = {each.name for each in folder.iterdir() if each.name.endswith((".js", ".css"))}
-    assert names == {*(f"{name}.js" for name in ORDER), *(f"{name}.css" for name in STYLES), *thread_values.FILES}
+    assert names == {*(f"{name}.js" for name in ORDER), *(f"{name}.css" for name in STYLES), *document.FILES}
     for name in names:
         assert len((folder / name).read_text().splitlines()) <= MOST_LINES, name
 

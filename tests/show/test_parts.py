@@ -9,13 +9,12 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import dtype
 from cutegen.plan import GemmPlan
 from cutegen.plan import plan as plan_by_model
-from cutegen.show.canvas.colors import CONFLICT, MARK, bank_color
+from cutegen.show.canvas.drawing import CONFLICT, MARK, bank_color, warp_color
 from cutegen.show.canvas.svg import to_svg
-from cutegen.show.canvas.threads import warp_color
 from cutegen.show.parts import epilogue, layout, mma, overview, s2r
+from cutegen.show.parts.copies import copy_grid
 from cutegen.show.parts.mma import operand
 from cutegen.show.parts.tile import Tile, tile_picture
-from cutegen.show.parts.vector_copies import copy_grid
 from cutegen.spec import parse_spec
 from tests.show.cases import plan_of
 from tests.show.geometry import by_place, labeled, texts

@@ -11,10 +11,9 @@ import pytest
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan, plan
-from cutegen.ptx.machine.tensor_layouts import accumulator_pieces, warp_words
+from cutegen.ptx.machine.tensor_memory import accumulator_pieces, warp_words
 from cutegen.render import render
-from cutegen.show.canvas.colors import MARK
-from cutegen.show.canvas.picture import Box
+from cutegen.show.canvas.drawing import MARK, Box
 from cutegen.show.follow import Element, Follower, OperandElementPath, ResultElementPath
 from cutegen.show.parts import tmem
 from cutegen.spec import GemmSpec, Mma, Operand, Problem, Tile, load_spec

@@ -12,8 +12,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.errors import RequestError
 from cutegen.hardware import MMA_ATOMS, dtype
 from cutegen.show.canvas import to_svg
-from cutegen.show.canvas.colors import MARK
-from cutegen.show.canvas.picture import Box
+from cutegen.show.canvas.drawing import MARK, Box
 from cutegen.show.parts import VIEWS, Part, layout, thread_values
 from tests.show.cases import plan_of
 

@@ -6,7 +6,7 @@ import pytest
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan.kernel.timeline import Residence, not_shown, residences, shown
-from cutegen.show.canvas.picture import Text
+from cutegen.show.canvas.drawing import Text
 from cutegen.show.parts import pipeline
 from cutegen.show.parts.pipeline import LABEL_PX, SLOT_PX
 from tests.show.cases import plan_of

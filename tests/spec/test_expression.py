@@ -11,11 +11,14 @@ from hypothesis import strategies as st
 
 from cutegen.errors import SpecError
 from cutegen.spec import Epilogue, Expression, GemmSpec, Operand, Problem, names_of, parse_expression, takes_pair
-from cutegen.spec.expression import (
+from cutegen.spec.steps import (
     DEEPEST_NESTING,
     FUNCTIONS,
     LARGEST_NUMBER,
     LONGEST_TEXT,
+    OPERANDS,
+    OPS,
+    STORE,
     Binary,
     Call,
     ExpressionError,
@@ -23,7 +26,6 @@ from cutegen.spec.expression import (
     Negation,
     Number,
 )
-from cutegen.spec.steps import OPERANDS, OPS, STORE
 
 ROW = Operand("f16", "k")
 PROBLEM = Problem(a=ROW, b=ROW, c=Operand("f16", "n"))

@@ -30,7 +30,7 @@ from cutegen.spec import (
     shipped_specs,
     spec_path,
 )
-from cutegen.spec.write import recorded_name
+from cutegen.spec.file import recorded_name
 
 MINIMAL = """
 family = "sm80"

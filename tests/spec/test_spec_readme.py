@@ -11,8 +11,7 @@ import pytest
 from cutegen.errors import SpecError
 from cutegen.hardware import MMA_ATOMS, WGMMA_ATOMS, OperandSource
 from cutegen.spec import OPS, STORE, GemmSpec, known_keys, load_spec, parse_spec, shipped_specs
-from cutegen.spec.expression import FUNCTIONS
-from cutegen.spec.steps import OPERANDS
+from cutegen.spec.steps import FUNCTIONS, OPERANDS
 from cutegen.support.resources import layouts_dir
 
 README = (layouts_dir() / "README.md").read_text()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cutegen.support.columns import LEAST_WIDTH, WIDTH, aligned, text_width, wrapped
+from cutegen.support.words import LEAST_WIDTH, WIDTH, aligned, text_width, wrapped
 
 
 @pytest.mark.parametrize(

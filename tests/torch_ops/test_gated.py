@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import cutegen  # noqa: E402
-from cutegen.dispatch.gated import GATED, gated_of, paired  # noqa: E402
+from cutegen.dispatch.formula import GATED, gated_of, paired  # noqa: E402
 from cutegen.dispatch.model import spec_of  # noqa: E402
 from cutegen.dispatch.request import Request  # noqa: E402
 from cutegen.errors import OperandError, RequestError  # noqa: E402

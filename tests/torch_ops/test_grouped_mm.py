@@ -18,7 +18,7 @@ from torch.nn import functional  # noqa: E402
 import cutegen  # noqa: E402
 import cutegen.grouped_mm  # noqa: E402
 from cutegen.build import Cache  # noqa: E402
-from cutegen.contract.distributions import Distribution  # noqa: E402
+from cutegen.contract.problem import Distribution  # noqa: E402
 from cutegen.dispatch.model import planned  # noqa: E402
 from cutegen.dispatch.request import Request  # noqa: E402
 from cutegen.errors import OperandError, RequestError  # noqa: E402

@@ -17,16 +17,15 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 import cutegen  # noqa: E402
 import cutegen.torch_ops.grouped  # noqa: E402
 from cutegen.build import Cache  # noqa: E402
-from cutegen.contract.pairs import Pairs  # noqa: E402
-from cutegen.dispatch.gated import paired  # noqa: E402
+from cutegen.contract.problem import Pairs  # noqa: E402
+from cutegen.dispatch.formula import paired  # noqa: E402
 from cutegen.dispatch.model import spec_of  # noqa: E402
 from cutegen.dispatch.request import Request  # noqa: E402
 from cutegen.dispatch.resolve import CallTarget  # noqa: E402
 from cutegen.errors import OperandError  # noqa: E402
 from cutegen.grouped_mm import resolved_groups  # noqa: E402
-from cutegen.pack.building import build_all  # noqa: E402
+from cutegen.pack.building import build_all, make_pack  # noqa: E402
 from cutegen.pack.kernel_list import read_list  # noqa: E402
-from cutegen.pack.making import make_pack  # noqa: E402
 from cutegen.plan import plan  # noqa: E402
 from cutegen.torch_ops import eager, grouped  # noqa: E402
 from tests.torch_ops.test_gated import ORDERS, by_torch, taken_apart  # noqa: E402

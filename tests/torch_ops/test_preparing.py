@@ -23,7 +23,7 @@ from cutegen.dispatch.provider import MODEL, Answer  # noqa: E402
 from cutegen.dispatch.providers import Providers  # noqa: E402
 from cutegen.dispatch.request import Request  # noqa: E402
 from cutegen.errors import RequestError  # noqa: E402
-from cutegen.pack.calls import read_calls  # noqa: E402
+from cutegen.pack.kernel_list import read_calls  # noqa: E402
 from cutegen.torch_ops import eager  # noqa: E402
 from tests.torch_ops.models import Decoder, Vision  # noqa: E402
 

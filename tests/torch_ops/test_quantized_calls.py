@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import cutegen
-from cutegen.contract.pairs import Pairs
+from cutegen.contract.problem import Pairs
 from cutegen.dispatch.block_scales import members_have_blocks
 from cutegen.dispatch.quantized import QUANTIZED
 from cutegen.errors import OperandError, RequestError

@@ -24,9 +24,8 @@ from cutegen.dispatch.providers import providers  # noqa: E402
 from cutegen.dispatch.request import Matrix, Request  # noqa: E402
 from cutegen.errors import OperandError, RequestError  # noqa: E402
 from cutegen.matmul import Arguments  # noqa: E402
-from cutegen.pack.building import build_all  # noqa: E402
+from cutegen.pack.building import build_all, make_pack  # noqa: E402
 from cutegen.pack.kernel_list import combinations, read_list  # noqa: E402
-from cutegen.pack.making import make_pack  # noqa: E402
 from cutegen.spec import Factors  # noqa: E402
 from cutegen.support.toml_text import toml_value  # noqa: E402
 

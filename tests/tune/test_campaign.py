@@ -16,7 +16,7 @@ from cutegen.build import Cache
 from cutegen.contract import ProblemShape
 from cutegen.errors import RequestError, WorkerError
 from cutegen.executors import LocalWorkers
-from cutegen.spec.parse import spec_of_table
+from cutegen.spec.file import spec_of_table
 from cutegen.tune import campaign
 from cutegen.tune.campaign import campaign_id, run_campaign
 from cutegen.tune.jobs import Compiled, Measured, MeasureJob, Timer

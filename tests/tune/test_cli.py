@@ -12,8 +12,7 @@ from xml.etree import ElementTree
 import pytest
 
 from cutegen.cli.main import main
-from cutegen.contract.groups import Groups
-from cutegen.contract.problem import ProblemShape
+from cutegen.contract.problem import Groups, ProblemShape
 from cutegen.dispatch.model import spec_of
 from cutegen.dispatch.request import Matrix, Request
 from cutegen.hardware import TARGETS

@@ -11,7 +11,7 @@ import pytest
 
 from cutegen.tune.jobs import Candidate, MeasureJob, Settings, Timer, job_id, spec_json
 from cutegen.tune.measuring import end_children, measure_job
-from cutegen.tune.recording import record_of
+from cutegen.tune.pick_winner import record_of
 from tests.tuned.made import PROBLEM, TARGET, open_spec
 
 NAMES = ("favorite", "second", "third", "fourth")

@@ -15,7 +15,7 @@ from cutegen.plan import GemmPlan, plan
 from cutegen.spec import GemmSpec, Raster, Schedule, Tile, load_spec
 from cutegen.tune import space
 from cutegen.tune.space import MOST, OF_ONE_TILE, name_of, proposed, ranked_space
-from cutegen.tuned.overlay import settled_plan
+from cutegen.tuned.answer import settled_plan
 from tests.tuned.made import open_spec
 
 SM90 = target("sm_90")

@@ -9,10 +9,9 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.spec import GemmSpec, Operand, Problem
 from cutegen.tune.jobs import Compiled, Measured, Timer
 from cutegen.tune.measuring import measure_job
-from cutegen.tune.recording import record_of
+from cutegen.tune.pick_winner import record_of
 from cutegen.tune.tune_requests import compile_jobs, measure_job_of, tune_request_of
-from cutegen.tuned.device import DeviceFacts
-from cutegen.tuned.record import Record
+from cutegen.tuned.record import DeviceFacts, Record
 
 DEVICE = "NVIDIA H200"
 TARGET = "sm_90"

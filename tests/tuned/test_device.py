@@ -6,7 +6,7 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
-from cutegen.tuned.device import DeviceFacts
+from cutegen.tuned.record import DeviceFacts
 
 
 def test_a_device_is_a_frozen_value_with_gaps() -> None:

@@ -12,10 +12,7 @@ import pytest
 
 import cutegen
 from cutegen.bench.grouped import GroupSizes
-from cutegen.contract.buckets import bucket
-from cutegen.contract.distributions import Distribution
-from cutegen.contract.groups import Groups
-from cutegen.contract.problem import ProblemShape
+from cutegen.contract.problem import Distribution, Groups, ProblemShape, bucket
 from cutegen.dispatch.grouped import GroupedProduct
 from cutegen.dispatch.model import spec_of
 from cutegen.dispatch.request import Matrix, Request
@@ -101,7 +98,7 @@ def test_what_is_said_of_a_record_is_as_much_as_was_measured(record: Record) -> 
 
 def test_what_was_measured_is_what_is_built_later(record: Record) -> None:
     from cutegen.api import build_request, request_of
-    from cutegen.tuned.overlay import settled_plan
+    from cutegen.tuned.answer import settled_plan
 
     compiled = request_of(settled_plan(record.asked, record.settled, target(TARGET), PROBLEM)).inputs.key
     store.keep(record)

@@ -12,7 +12,7 @@ from cutegen.plan import GemmPlan, plan
 from cutegen.plan.kernel.scheduler import STATIC
 from cutegen.spec import Operand, Problem, Raster, Schedule, Tile, load_spec
 from cutegen.spec.model import GemmSpec
-from cutegen.verify.producer import block_of, producer
+from cutegen.verify.trial import block_of, producer
 
 
 @pytest.mark.parametrize("name", ["sm80_hgemm_tn", "cute_tutorial_tn"])

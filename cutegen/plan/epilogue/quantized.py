@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from cutegen.algebra import Extents, size
 from cutegen.contract.launch import RESULT_FACTORS
-from cutegen.contract.quantized import QUANTIZED_BLOCK
+from cutegen.contract.problem import QUANTIZED_BLOCK
 from cutegen.hardware import dtype
 from cutegen.plan.epilogue.pairs import tile_of_c
 from cutegen.plan.values.decision import Choice, Decision, Rejected

@@ -1,17 +1,13 @@
 """The families of kernels by name; they are registered only here.
 
-A family is a composition (`family.py`) of an MMA, a main loop and a schedule, in a file of its own however short it
-is. To add one, compose it and `register` it with its row for specs.
+A family is a composition (`family.py`) of an MMA, a main loop and a schedule; `compositions.py` has them all. To add
+one, compose it and `register` it with its row for specs.
 """
 
 from __future__ import annotations
 
+from cutegen.plan.families.compositions import SIMT, SM80, SM90, SM100, SM120
 from cutegen.plan.families.family import Family
-from cutegen.plan.families.simt import SIMT
-from cutegen.plan.families.sm80 import SM80
-from cutegen.plan.families.sm90 import SM90
-from cutegen.plan.families.sm100 import SM100
-from cutegen.plan.families.sm120 import SM120
 from cutegen.spec import FAMILIES as SPEC_FAMILIES
 from cutegen.spec import Family as SpecFamily
 

@@ -19,13 +19,13 @@ from cutegen.plan.epilogue.pairs import check_pairs
 from cutegen.plan.epilogue.quantized import check_quantized
 from cutegen.plan.epilogue.store import choose_fusion
 from cutegen.plan.gemm_plan import GemmPlan
-from cutegen.plan.operands.stages import check_stage
+from cutegen.plan.operands.staging import check_stage
 from cutegen.plan.parts import CountedPlan, Draft, Mainloop, Mma, Schedule
 from cutegen.plan.predict import predict_line_writes, predict_occupancy, predict_sectors, predict_wavefronts
 from cutegen.plan.prove import prove
+from cutegen.plan.schedule.cluster import decide_tiles
 from cutegen.plan.schedule.groups import check_one_product, decide_groups, mean_product
 from cutegen.plan.schedule.order import tiles_in_flight
-from cutegen.plan.schedule.tiles import decide_tiles
 from cutegen.plan.search.problem import Proposal, first_that_holds, least_time, timed
 from cutegen.plan.values.decision import Choice
 from cutegen.plan.values.gemm_plan import Predictions, step_opcodes

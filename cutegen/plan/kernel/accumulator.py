@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from cutegen.algebra import Layout, TiledMma, make_layout, mode, modes, offsets_2d, size
 from cutegen.algebra.layout import compose
 from cutegen.hardware import DType, MmaAtom
-from cutegen.hardware.tcgen05_atoms import LANES
-from cutegen.hardware.tcgen05_loads import TensorLoad
+from cutegen.hardware.tcgen05 import LANES, TensorLoad
 from cutegen.hardware.units import REGISTER_BITS, WARPGROUP
 
 

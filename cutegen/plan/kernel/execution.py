@@ -18,9 +18,8 @@ from typing import NamedTuple
 
 from cutegen.errors import ProofError
 from cutegen.hardware.units import WARP
-from cutegen.plan.kernel.pipeline import AB, Arrival, Barrier, By, Item, Pipeline, Scope, Sync
+from cutegen.plan.kernel.pipeline import AB, Arrival, Barrier, By, Item, Pipeline, Role, Scope, Sync
 from cutegen.plan.kernel.program import Action, KernelLoop, Mark, Program, Range, Section, Step
-from cutegen.plan.kernel.role import Role
 
 Clock = list[int]
 _LATE = frozenset({By.COPY, By.THREAD_COPIES, By.MMA})

@@ -1,20 +1,71 @@
-"""A pipeline: a ring of stages that some roles fill and others use, with the barriers by which they tell each other.
-
-```text
-            acquire     fill, commit
-producers  --------->  stage  ---------> full ------> consumers: wait, use
-    ^                                                     |
-    +------------------- empty <-------- release ---------+
-```
-
-A wait is for an item: the k-tile, tile, turn or sub-tile that a stage holds next. Item i is in stage i mod `stages`.
-"""
+"""Roles and the pipelines that join them: warps that run one program, and rings of stages that they fill and use."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+
+from cutegen.hardware.units import WARP
+
+# A role: warps of a CTA that run one program, such as the producer, or the warps that multiply.
+
+
+THREADS, PRODUCER, MMA, IDLE = "threads", "producer", "mma", "idle"
+"""Names of roles. `threads` is the only role of a CTA: all copy, multiply and store. `idle` warps fill a warpgroup, of
+which the hardware reallocates registers as a whole.
+"""
+
+
+class Turns(StrEnum):
+    """Work that groups of a role do one after the other: tiles of their own (ping-pong), k-tiles of one, or its end."""
+
+    TILES = "tiles"
+    K_TILES = "k-tiles"
+    LAST_K_TILES = "last k-tiles"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Role:
+    """Consecutive warps that run one program.
+
+    `groups` of equally many threads run it independently: with `turns` they wait for each other. `registers` is the
+    number per thread that `setmaxnreg` sets when the role begins; None keeps those of the launch.
+    """
+
+    name: str
+    threads: int
+    groups: int = 1
+    turns: Turns | None = None
+    registers: int | None = None
+
+    @property
+    def alternates(self) -> bool:
+        """True if each group has a tile of its own: of a CTA's tiles, every `groups`-th."""
+        return self.turns is Turns.TILES
+
+    @property
+    def warps(self) -> int:
+        """Warps of all groups."""
+        return self.threads // WARP
+
+    @property
+    def group_threads(self) -> int:
+        """Threads of one group."""
+        return self.threads // self.groups
+
+
+# A pipeline: a ring of stages that some roles fill and others use, with the barriers by which they tell each other.
+#
+# ```text
+#             acquire     fill, commit
+# producers  --------->  stage  ---------> full ------> consumers: wait, use
+#     ^                                                     |
+#     +------------------- empty <-------- release ---------+
+# ```
+#
+# A wait is for an item: the k-tile, tile, turn or sub-tile that a stage holds next. Item i is in stage i mod `stages`.
+
 
 MBARRIER_BYTES = 8
 AB, OF_FACTORS, TURN, C_STORE, SLICES = "ab", "factors", "turn", "c_store", "slices"

@@ -18,8 +18,7 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Any
 
-from cutegen.plan.kernel.pipeline import AB, Pipeline, Sync
-from cutegen.plan.kernel.role import MMA, Role
+from cutegen.plan.kernel.pipeline import AB, MMA, Pipeline, Role, Sync
 
 
 class Action(StrEnum):

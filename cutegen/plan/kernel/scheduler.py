@@ -16,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cutegen.algebra import Extents
-from cutegen.contract.groups import Groups, Product
-from cutegen.contract.problem import ProblemShape
+from cutegen.contract.problem import Groups, ProblemShape, Product
 from cutegen.hardware import DType
 
 Tiles = npt.NDArray[np.int64]

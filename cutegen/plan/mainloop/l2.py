@@ -15,7 +15,7 @@ from cutegen.plan.values.decision import Decision
 from cutegen.plan.values.gemm_plan import MmaPlan, Prefetch
 from cutegen.spec import GemmSpec, Grouped
 from cutegen.spec.values import WEIGHTS
-from cutegen.support.literals import literal
+from cutegen.support.words import literal
 
 # Rule for the lines that the L2 cache evicts first: those that no CTA reads again after the CTAs in flight.
 #

@@ -16,7 +16,23 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from cutegen.hardware.units import WARP
-from cutegen.plan.kernel.pipeline import AB, C_STORE, SLICES, TURN, Arrival, Barrier, By, Item, Pipeline, Scope, Sync
+from cutegen.plan.kernel.pipeline import (
+    AB,
+    C_STORE,
+    MMA,
+    PRODUCER,
+    SLICES,
+    TURN,
+    Arrival,
+    Barrier,
+    By,
+    Item,
+    Pipeline,
+    Role,
+    Scope,
+    Sync,
+    Turns,
+)
 from cutegen.plan.kernel.program import (
     Action,
     Check,
@@ -30,7 +46,6 @@ from cutegen.plan.kernel.program import (
     Slot,
     Step,
 )
-from cutegen.plan.kernel.role import MMA, PRODUCER, Role, Turns
 
 PROMOTED_TILES = 8
 """K-tiles of a turn in which two sets of registers alternate for the tensor core's sums."""

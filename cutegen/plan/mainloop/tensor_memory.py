@@ -33,43 +33,45 @@ from typing import ClassVar
 
 from cutegen.contract.launch import OPERANDS
 from cutegen.hardware import OperandSource, Target
-from cutegen.hardware.tcgen05_atoms import COLUMNS, PAIR
+from cutegen.hardware.tcgen05 import COLUMNS, PAIR
 from cutegen.hardware.units import WARP
-from cutegen.plan.epilogue.staged import choose_parted_epilogue
+from cutegen.plan.epilogue.store import choose_parted_epilogue
 from cutegen.plan.kernel.accumulator import Accumulator
 from cutegen.plan.kernel.memory import ALWAYS, BARRIERS, Region, allocate, result_region
 from cutegen.plan.kernel.pipeline import (
     AB,
     C_STORE,
     MBARRIER_BYTES,
+    MMA,
     OF_FACTORS,
+    PRODUCER,
     Arrival,
     Barrier,
     By,
     Item,
     Pipeline,
+    Role,
     Scope,
     Sync,
     mbarriers_bytes,
 )
 from cutegen.plan.kernel.program import Action, KernelLoop, Mark, Nth, Program, Range, RangeName, Section, Slot, Step
-from cutegen.plan.kernel.role import MMA, PRODUCER, Role
 from cutegen.plan.mainloop.programs import FETCHED, stored_in_bulk
 from cutegen.plan.mainloop.tma import Bulk, choose_described
-from cutegen.plan.operands.boxes import check_rows, choose_bulk_copy
-from cutegen.plan.operands.choices import OperandChoices
 from cutegen.plan.operands.factor_atoms import choose_atoms, columns_of
 from cutegen.plan.operands.factors import are_held, choose_factors
-from cutegen.plan.operands.stages import (
+from cutegen.plan.operands.shared_memory import check_rows, choose_bulk_copy
+from cutegen.plan.operands.staging import (
     DEEPEST,
     FLAG_BYTES,
     SWIZZLE_PERIOD_BYTES,
+    OperandChoices,
     capacity_bytes,
     choose_stages,
     most_gap_bytes,
 )
 from cutegen.plan.parts import Draft, Mainloop, Memory, Operands, Roles
-from cutegen.plan.schedule.tiles import is_dynamic
+from cutegen.plan.schedule.cluster import is_dynamic
 from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.plan.values.decision import Choice
 from cutegen.plan.values.epilogue import EpiloguePlan, Fusion

@@ -16,10 +16,16 @@ from cutegen.algebra import ComposedLayout, LayoutExpr, tile_to_shape
 from cutegen.contract.launch import OPERANDS
 from cutegen.errors import SpecError
 from cutegen.hardware import Instruction, MmaAtom, Target, targets_with
-from cutegen.hardware.gmma_layouts import ATOM_ROWS, VECTOR_BYTES, GmmaLayout, gmma_layouts
-from cutegen.hardware.matrix_descriptor import NoDescriptorError, operand_descriptors
+from cutegen.hardware.gmma import (
+    ATOM_ROWS,
+    VECTOR_BYTES,
+    GmmaLayout,
+    NoDescriptorError,
+    gmma_layouts,
+    operand_descriptors,
+)
 from cutegen.hardware.units import WARP, WARPGROUP
-from cutegen.plan.epilogue.staged import choose_epilogue, choose_parted_epilogue
+from cutegen.plan.epilogue.store import choose_parted_epilogue, choose_staged_epilogue
 from cutegen.plan.geometry import Coordinates
 from cutegen.plan.kernel.memory import (
     ALWAYS,
@@ -31,9 +37,8 @@ from cutegen.plan.kernel.memory import (
     result_region,
     slices_region,
 )
-from cutegen.plan.kernel.pipeline import MBARRIER_BYTES, Pipeline, Scope, mbarriers_bytes
+from cutegen.plan.kernel.pipeline import IDLE, MBARRIER_BYTES, PRODUCER, Pipeline, Role, Scope, mbarriers_bytes
 from cutegen.plan.kernel.program import Action, KernelLoop
-from cutegen.plan.kernel.role import IDLE, PRODUCER, Role
 from cutegen.plan.kernel.scheduler import SUM_BYTES, SplitK
 from cutegen.plan.mainloop.l2 import choose_eviction, choose_pace, choose_prefetch, choose_programmatic
 from cutegen.plan.mainloop.programs import (
@@ -46,28 +51,19 @@ from cutegen.plan.mainloop.programs import (
     stored_in_bulk,
     turns,
 )
-from cutegen.plan.operands.boxes import (
-    check_align,
-    check_begins,
-    check_rows,
-    choose_bulk_copy,
-    full_lines,
-    is_requested,
-    rank_boxes,
-    swizzle_fix,
-)
-from cutegen.plan.operands.choices import OperandChoices, fragment_access
+from cutegen.plan.operands import shared_memory
 from cutegen.plan.operands.factors import choose_factors
 from cutegen.plan.operands.s2r import choose_s2r, targets_transposing, transposing
-from cutegen.plan.operands.smem import Access, SmemRanking
-from cutegen.plan.operands.stages import (
+from cutegen.plan.operands.staging import (
     DEEPEST,
     DEFAULT_MAX_STAGES,
     FLAG_BYTES,
     MOST_BARRIERS_BYTES,
     SWIZZLE_PERIOD_BYTES,
+    OperandChoices,
     capacity_bytes,
     choose_stages,
+    fragment_access,
     most_gap_bytes,
     stages_for_sums,
 )
@@ -81,9 +77,8 @@ from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
 from cutegen.plan.values.fragments import ByDescriptor, Fragments
 from cutegen.plan.values.gemm_plan import MmaPlan
-from cutegen.plan.values.operand import OperandTile
+from cutegen.plan.values.operand import OperandTile, SmemCandidate
 from cutegen.plan.values.path import OperandPath
-from cutegen.plan.values.smem import SmemCandidate
 from cutegen.spec import FAMILIES, GemmSpec
 from cutegen.spec.families import COPIED_BOXES, DESCRIBED_BOXES, PartKeys, family_with
 from cutegen.support.words import either, extents, plural, round_up
@@ -91,7 +86,7 @@ from cutegen.support.words import either, extents, plural, round_up
 # Rule for shared memory that wgmma reads through a descriptor: a wgmma layout that boxes can write.
 #
 # A bulk tensor copy writes rows of 128, 64, 32 or 16 bytes, swizzled as wgmma reads them: both support the same layouts
-# (`cutegen/hardware/gmma_layouts.py`). The widest rows need the fewest copies; none has bank conflicts.
+# (`cutegen/hardware/gmma.py`). The widest rows need the fewest copies; none has bank conflicts.
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +131,8 @@ class _Option:
             swizzle=self.layout.mode.swizzle(x.dtype.bits),
             pad_elems=0,
             tile_bytes=x.extents[0] * x.extents[1] * x.dtype.bytes,
-            write=full_lines(x),
-            read=Access(core_matrices(x), VECTOR_BYTES).count(self.tile, x.dtype.bytes),
+            write=shared_memory.full_lines(x),
+            read=shared_memory.Access(core_matrices(x), VECTOR_BYTES).count(self.tile, x.dtype.bytes),
         )
 
 
@@ -154,7 +149,9 @@ def core_matrices(x: OperandTile) -> Coordinates:
     return table.reshape(-1, 1, ATOM_ROWS)
 
 
-def choose_described(spec: GemmSpec, x: OperandTile, mma: MmaPlan) -> tuple[Choice[SmemRanking], Choice[Fragments]]:
+def choose_described(
+    spec: GemmSpec, x: OperandTile, mma: MmaPlan
+) -> tuple[Choice[shared_memory.SmemRanking], Choice[Fragments]]:
     """Choose the widest layout that tiles the operand, or the one that the spec requests, and its descriptor.
 
     Raises SpecError if the tile has none, or the spec requests one without a descriptor or that no box writes.
@@ -183,7 +180,7 @@ def choose_described(spec: GemmSpec, x: OperandTile, mma: MmaPlan) -> tuple[Choi
         if other is not chosen
     )
     smem = Decision(x.smem_key, chosen.layout.name, f"given; {why}" if asked else why, bool(asked), rejected)
-    ranking = SmemRanking(chosen.candidate(), rows)
+    ranking = shared_memory.SmemRanking(chosen.candidate(), rows)
     return Choice(ranking, smem), _described(x, chosen, mma)
 
 
@@ -227,7 +224,7 @@ def _asked(spec: GemmSpec, x: OperandTile, options: tuple[_Option, ...], atom: M
     if not x.requested:
         return None
     for option in options:
-        if is_requested(spec, x, option.layout.mode.swizzle(x.dtype.bits), option.box):
+        if shared_memory.is_requested(spec, x, option.layout.mode.swizzle(x.dtype.bits), option.box):
             return option
     raise _not_described(spec, x, options, atom)
 
@@ -241,7 +238,9 @@ def _not_described(spec: GemmSpec, x: OperandTile, options: tuple[_Option, ...],
     except NoDescriptorError as error:
         reason = f"no matrix descriptor: {error}"
     offered = [option.layout.mode.swizzle(x.dtype.bits) for option in options]
-    fix = looks_like_bytes(x.requested[0].swizzle, x.dtype.bytes, offered.__contains__) or swizzle_fix(offered[0])
+    fix = looks_like_bytes(x.requested[0].swizzle, x.dtype.bytes, offered.__contains__) or shared_memory.swizzle_fix(
+        offered[0]
+    )
     other = family_with(Instruction.MMA_SYNC, Instruction.BULK_TENSOR)
     return spec.error(
         x.smem_key,
@@ -296,8 +295,8 @@ class Bulk(Mainloop):
         needs, by_threads = FAMILIES[family].needs, family_with(Instruction.MMA_SYNC, Instruction.CP_ASYNC)
         if target.has(*needs):
             for name in OPERANDS:
-                check_align(spec, name, f"{spec.in_family(by_threads)} copies from any address")
-                check_begins(spec, name, f"{spec.in_family(by_threads)} copies from any address")
+                shared_memory.check_align(spec, name, f"{spec.in_family(by_threads)} copies from any address")
+                shared_memory.check_begins(spec, name, f"{spec.in_family(by_threads)} copies from any address")
             return
         having = targets_with(*needs)
         lacking = next((words for each, words in INSTRUCTIONS.items() if each in needs and not target.has(each)), "")
@@ -393,21 +392,21 @@ class TmaRs(Bulk):
 
     def operand(self, spec: GemmSpec, x: OperandTile, mma: MmaPlan, target: Target) -> OperandChoices[BulkTensorCopy]:
         """Fragments decide the shared layout, and the layout decides the boxes."""
-        check_rows(spec, x)
+        shared_memory.check_rows(spec, x)
         s2r = choose_s2r(spec, x, mma.tiled_mma, target)
         if not s2r.value.by_ldmatrix:
             open_layout = replace(x, requested=(), vector_elems=VECTOR_BYTES // x.dtype.bytes)
             by_layout = choose_s2r(spec, open_layout, mma.tiled_mma, target).value.by_ldmatrix
             raise _no_plain_loads(spec, x, s2r.decision, target, by_layout=by_layout)
         read = fragment_access(x, s2r.value, mma.tiled_mma)
-        smem = rank_boxes(spec, x, mma.tiled_mma, full_lines(x), read)
-        return OperandChoices(x, choose_bulk_copy(spec, x, smem.value.chosen.atom), s2r, smem)
+        smem = shared_memory.rank_boxes(spec, x, mma.tiled_mma, shared_memory.full_lines(x), read)
+        return OperandChoices(x, shared_memory.choose_bulk_copy(spec, x, smem.value.chosen.atom), s2r, smem)
 
     def epilogue(
         self, spec: GemmSpec, fusion: Fusion, mma: MmaPlan, registers: int, stage_bytes: int, capacity_bytes: int
     ) -> Choice[EpiloguePlan]:
         """Store all of C's tile at once, if that leaves enough stages."""
-        return choose_epilogue(spec, fusion, mma.tiled_mma, mma.cta_tile, stage_bytes, capacity_bytes)
+        return choose_staged_epilogue(spec, fusion, mma.tiled_mma, mma.cta_tile, stage_bytes, capacity_bytes)
 
     def c_store(self, mma: Role, epilogue: EpiloguePlan) -> Pipeline | None:
         """One buffer for all of C's tile, which all MMA warps write."""
@@ -462,9 +461,9 @@ class TmaSs(Bulk):
 
     def operand(self, spec: GemmSpec, x: OperandTile, mma: MmaPlan, target: Target) -> OperandChoices[BulkTensorCopy]:
         """The layout decides the boxes and the descriptor."""
-        check_rows(spec, x)
+        shared_memory.check_rows(spec, x)
         smem, described = choose_described(spec, x, mma)
-        g2s = choose_bulk_copy(spec, x, smem.value.chosen.atom, mma.sharing[OPERANDS.index(x.name)])
+        g2s = shared_memory.choose_bulk_copy(spec, x, smem.value.chosen.atom, mma.sharing[OPERANDS.index(x.name)])
         return OperandChoices(x, g2s, described, smem)
 
     def epilogue(

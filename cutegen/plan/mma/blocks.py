@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from cutegen.algebra import Extents, Layout
 from cutegen.hardware import UNIVERSAL_FMA, MmaAtom, Target, dtype
-from cutegen.hardware.tcgen05_atoms import COLUMNS, LANES, columns_allocated
-from cutegen.hardware.tcgen05_loads import columns_of_sums, load_of
+from cutegen.hardware.tcgen05 import COLUMNS, LANES, columns_allocated, columns_of_sums, load_of
 from cutegen.hardware.units import WARP, WARPGROUP
 from cutegen.plan.kernel.accumulator import Accumulator, Home, Promotion
 from cutegen.plan.operands.factors import MOST_HELD

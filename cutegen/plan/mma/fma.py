@@ -11,18 +11,18 @@ from typing import ClassVar
 from cutegen.algebra import Extents, Layout, TiledMma, make_layout, modes, size, spec_notation
 from cutegen.contract.launch import OPERANDS
 from cutegen.hardware import UNIVERSAL_FMA, Instruction, MmaAtom, Target, dtype
-from cutegen.hardware.fma_atom import fma_atom
+from cutegen.hardware.mma_atoms import fma_atom
 from cutegen.hardware.units import REGISTER_BITS, WARP
 from cutegen.plan.epilogue.store import as_threads, thread_grid
 from cutegen.plan.kernel.accumulator import in_registers
-from cutegen.plan.kernel.role import MMA, Role
-from cutegen.plan.mma.atom import check_dtypes
+from cutegen.plan.kernel.pipeline import MMA, Role
+from cutegen.plan.mma.atoms import check_dtypes
 from cutegen.plan.parts import CountedPlan, Mma, Operands
 from cutegen.plan.predict import ADDRESS_REGISTERS, allocated_registers, available_registers
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.epilogue import EpiloguePlan
 from cutegen.plan.values.gemm_plan import MmaPlan
-from cutegen.plan.values.operand import k_tile_bytes
+from cutegen.plan.values.operand import k_tile_bytes_of_each
 from cutegen.spec import MODES, OPS, STORE, GemmSpec
 from cutegen.spec.families import FMA, PartKeys, family_with
 from cutegen.support.words import extents, plural
@@ -59,7 +59,7 @@ def choose_cta_tile(spec: GemmSpec) -> Choice[Extents]:
     if spec.tile.cta is not None:
         return Choice(spec.tile.cta, Decision.as_given("tile.cta", extents(spec.tile.cta)))
     m, n, k = DEFAULT_CTA_TILE
-    bytes_per_k = sum(k_tile_bytes(spec, (m, n, 1)))
+    bytes_per_k = sum(k_tile_bytes_of_each(spec, (m, n, 1)))
     why = (
         f"{m * n // (m + n)} multiply-adds per element fetched, {SUMS_PER_THREAD} sums per thread with "
         f"{m * n // SUMS_PER_THREAD} threads; K as in CuTe's sgemm_1.cu: {k * bytes_per_k:,} bytes of shared memory"

@@ -11,8 +11,8 @@ from cutegen.algebra import Extents, Layout, TiledMma, offsets, parse_layout, si
 from cutegen.hardware import UNIVERSAL, MmaAtom, Target, dtype
 from cutegen.plan.epilogue.pairs import check_rows_of_pairs, check_tile
 from cutegen.plan.kernel.accumulator import in_registers
-from cutegen.plan.kernel.role import MMA, Role
-from cutegen.plan.mma.atom import check_dtypes, choose_atom, choose_atom_layout, choose_tf32_rounding
+from cutegen.plan.kernel.pipeline import MMA, Role
+from cutegen.plan.mma.atoms import check_dtypes, choose_atom, choose_atom_layout, choose_tf32_rounding
 from cutegen.plan.operands.s2r import transposing
 from cutegen.plan.parts import CountedPlan, Mma, Operands
 from cutegen.plan.predict import estimate_registers
@@ -20,8 +20,7 @@ from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.gemm_plan import MmaPlan
 from cutegen.spec import GemmSpec
 from cutegen.spec.families import MMA_SYNC, PartKeys
-from cutegen.support.spans import span
-from cutegen.support.words import extents, plural
+from cutegen.support.words import extents, plural, span
 
 # Rule for the tiled MMA's tile: how a thread repeats the atom in its registers, and the columns of a warp.
 

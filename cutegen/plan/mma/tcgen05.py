@@ -8,19 +8,28 @@ from typing import ClassVar
 
 from cutegen.algebra import Extents, Layout, TiledMma
 from cutegen.contract.launch import OPERANDS
-from cutegen.contract.quantized import QUANTIZED_BLOCK
+from cutegen.contract.problem import QUANTIZED_BLOCK
 from cutegen.errors import SpecError
 from cutegen.hardware import MMA_ATOMS, TCGEN05_ATOMS, UNIVERSAL_FMA, Instruction, MmaAtom, Target, dtype, targets_with
 from cutegen.hardware.factor_atoms import ATOM_COLUMNS, ATOM_ROWS, PER_WORD
-from cutegen.hardware.tcgen05_atoms import COLUMNS, KINDS, LANES, PAIR, ROWS, columns_allocated, kind_of
-from cutegen.hardware.tcgen05_loads import columns_of_sums, load_of
+from cutegen.hardware.tcgen05 import (
+    COLUMNS,
+    KINDS,
+    LANES,
+    PAIR,
+    ROWS,
+    columns_allocated,
+    columns_of_sums,
+    kind_of,
+    load_of,
+)
 from cutegen.hardware.units import LINE_BYTES, WARP, WARPGROUP
 from cutegen.plan.epilogue.pairs import MATRIX_COLUMNS, check_tile
 from cutegen.plan.epilogue.quantized import check_blocks, check_drained
 from cutegen.plan.kernel.accumulator import Accumulator, Home, in_registers
-from cutegen.plan.kernel.role import MMA, Role
+from cutegen.plan.kernel.pipeline import MMA, Role
 from cutegen.plan.mma import blocks
-from cutegen.plan.mma.atom import (
+from cutegen.plan.mma.atoms import (
     DEFAULT_ACCUMULATOR,
     WHY_F32_SUMS,
     accumulator_among,
@@ -29,8 +38,7 @@ from cutegen.plan.mma.atom import (
 )
 from cutegen.plan.operands.factors import most_blocks
 from cutegen.plan.parts import CountedPlan, Mma, Operands
-from cutegen.plan.schedule.cluster import CLUSTER
-from cutegen.plan.schedule.split_k import MOST_SUMS_LEFT
+from cutegen.plan.schedule.cluster import CLUSTER, MOST_SUMS_LEFT
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.gemm_plan import MmaPlan, vector_of_k
 from cutegen.plan.values.operand import SIDES
@@ -392,7 +400,7 @@ def _as_loaded(tile: tuple[int, int], ctas: int) -> Accumulator:
 
 @dataclass(frozen=True, slots=True)
 class Tcgen05(Mma):
-    """Every `tcgen05.mma` of `cutegen/hardware/tcgen05_atoms.py`, by one CTA or a pair."""
+    """Every `tcgen05.mma` of `cutegen/hardware/tcgen05.py`, by one CTA or a pair."""
 
     keys: ClassVar[PartKeys] = TCGEN05
 

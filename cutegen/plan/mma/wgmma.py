@@ -13,14 +13,14 @@ from cutegen.algebra import Extents, OperandName, TiledMma
 from cutegen.contract.launch import OPERANDS
 from cutegen.errors import SpecError
 from cutegen.hardware import WGMMA_ATOMS, DType, Instruction, MmaAtom, OperandSource, Target, dtype
+from cutegen.hardware.mma_atoms import columns_of
 from cutegen.hardware.units import LINE_BYTES, REGISTER_BITS, WARPGROUP, WGMMA_ROWS
-from cutegen.hardware.wgmma_atoms import columns_of
 from cutegen.plan.epilogue.pairs import check_warpgroups, rows_of_warpgroup
 from cutegen.plan.epilogue.quantized import check_blocks
 from cutegen.plan.kernel.accumulator import Promotion, in_registers
+from cutegen.plan.kernel.pipeline import MMA, Role, Turns
 from cutegen.plan.kernel.program import Action, Step
-from cutegen.plan.kernel.role import MMA, Role, Turns
-from cutegen.plan.mma.atom import (
+from cutegen.plan.mma.atoms import (
     DEFAULT_ACCUMULATOR,
     WHY_F32_SUMS,
     accumulator_among,
@@ -771,7 +771,7 @@ def choose_k_tiles(
 
 @dataclass(frozen=True, slots=True)
 class Wgmma(Mma):
-    """Every `wgmma.mma_async` of `cutegen/hardware/wgmma_atoms.py` that reads both operands from shared memory."""
+    """Every `wgmma.mma_async` of `cutegen/hardware/mma_atoms.py` that reads both operands from shared memory."""
 
     keys: ClassVar[PartKeys] = WGMMA
 

@@ -27,22 +27,19 @@ from cutegen.hardware.factor_atoms import (
     PER_WORD,
     copy_of,
 )
-from cutegen.hardware.gmma_layouts import INTER
-from cutegen.hardware.matrix_descriptor import MatrixDescriptor
-from cutegen.hardware.tcgen05_atoms import PAIR
+from cutegen.hardware.gmma import INTER, MatrixDescriptor
+from cutegen.hardware.tcgen05 import PAIR
 from cutegen.hardware.units import LINE_BYTES
-from cutegen.plan.operands.boxes import load_of
-from cutegen.plan.operands.choices import OperandChoices
 from cutegen.plan.operands.factors import most_blocks
-from cutegen.plan.operands.smem import SmemRanking
+from cutegen.plan.operands.shared_memory import SmemRanking, load_of
+from cutegen.plan.operands.staging import OperandChoices
 from cutegen.plan.smem_layouts import VECTOR_BYTES, LayoutOption, rows_of
 from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.plan.values.decision import Choice, Decision
 from cutegen.plan.values.fragments import CopiedToTmem, Fragments
 from cutegen.plan.values.gemm_plan import MmaPlan
-from cutegen.plan.values.operand import SIDES, OperandTile
+from cutegen.plan.values.operand import SIDES, OperandTile, SmemCandidate, Wavefronts
 from cutegen.plan.values.path import ROWS
-from cutegen.plan.values.smem import SmemCandidate, Wavefronts
 from cutegen.spec import MODES, Factors, GemmSpec
 from cutegen.support.words import extents, plural
 

@@ -28,9 +28,8 @@ from cutegen.contract.tensor_map import MAX_BOX_ELEMS
 from cutegen.hardware import BULK_TENSOR, TMA_LOAD, cp_async_atom, dtype
 from cutegen.hardware.units import BULK_ALIGN_BYTES, WARP, WGMMA_ROWS
 from cutegen.plan.geometry import Coordinates, by_warp
-from cutegen.plan.operands.boxes import full_lines
-from cutegen.plan.operands.choices import OperandChoices, vector_access
-from cutegen.plan.operands.smem import Access, rank_options
+from cutegen.plan.operands.shared_memory import Access, full_lines, rank_options
+from cutegen.plan.operands.staging import OperandChoices, vector_access
 from cutegen.plan.smem_layouts import VECTOR_BYTES, LayoutOption, rows_of_tile
 from cutegen.plan.values.copies import BulkTensorCopy, TileCopy, VectorCopy, vector_copy
 from cutegen.plan.values.decision import Choice, Decision, Rejected

@@ -8,9 +8,9 @@ from functools import partial
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import GPUS, Target, dtype
 from cutegen.hardware.units import WARP
-from cutegen.plan.epilogue.staged import STAGES_BESIDE_TILE
-from cutegen.plan.mma.atom import choose_atom, choose_atom_layout, most_held
-from cutegen.plan.operands.stages import STAGES, capacity_bytes
+from cutegen.plan.epilogue.store import STAGES_BESIDE_TILE
+from cutegen.plan.mma.atoms import choose_atom, choose_atom_layout, most_held
+from cutegen.plan.operands.staging import STAGES, capacity_bytes
 from cutegen.plan.search.problem import (
     Candidate,
     Option,
@@ -21,9 +21,8 @@ from cutegen.plan.search.problem import (
     tile_is_open,
     with_stages,
 )
-from cutegen.plan.search.row_alignment import element_bytes_of, majors_of
-from cutegen.plan.search.tile_model import ModelConstants, Work, estimate
-from cutegen.plan.values.operand import k_tile_bytes
+from cutegen.plan.search.tile_model import ModelConstants, Work, element_bytes_of, estimate, majors_of
+from cutegen.plan.values.operand import k_tile_bytes_of_each
 from cutegen.spec import GemmSpec
 
 # The tiles to compare if bulk tensor copies feed `mma.sync`, and the constants of the performance model.
@@ -95,7 +94,7 @@ def settled_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterat
 
 
 def _fits(spec: GemmSpec, target: Target, candidate: Candidate) -> bool:
-    return sum(k_tile_bytes(spec, candidate.cta)) * candidate.stages <= target.smem_per_cta_bytes
+    return sum(k_tile_bytes_of_each(spec, candidate.cta)) * candidate.stages <= target.smem_per_cta_bytes
 
 
 def _rows(spec: GemmSpec, target: Target) -> Iterator[Candidate]:
@@ -115,7 +114,7 @@ def _has_registers(candidate: Candidate, spec: GemmSpec, target: Target) -> bool
 
 def _most_stages(spec: GemmSpec, target: Target, cta: tuple[int, int, int]) -> int:
     """Return as many as fit with C's tile, if at least three; otherwise C is stored from registers."""
-    stage_bytes, c_bytes = sum(k_tile_bytes(spec, cta)), cta[0] * cta[1] * dtype(spec.problem.c.dtype).bytes
+    stage_bytes, c_bytes = sum(k_tile_bytes_of_each(spec, cta)), cta[0] * cta[1] * dtype(spec.problem.c.dtype).bytes
     beside_c = (capacity_bytes(target) - c_bytes) // stage_bytes
     alone = capacity_bytes(target) // stage_bytes
     return min(beside_c if beside_c >= STAGES_BESIDE_TILE else alone, STAGES[-1])

@@ -13,15 +13,8 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import GPUS, TARGETS, Instruction, Target, dtype
 from cutegen.hardware.units import WARP
 from cutegen.plan.epilogue.store import FEW_SUMS
-from cutegen.plan.mma.atom import choose_atom, choose_atom_layout, choose_cta_tile
-from cutegen.plan.operands.stages import (
-    DEFAULT_MAX_STAGES,
-    DOUBLE_BUFFERED,
-    STAGES,
-    expected_registers,
-    pipeline_bytes,
-    through_registers,
-)
+from cutegen.plan.mma.atoms import choose_atom, choose_atom_layout, choose_cta_tile
+from cutegen.plan.operands import staging
 from cutegen.plan.predict import estimate_registers, predict_occupancy
 from cutegen.plan.schedule.cluster import CLUSTER
 from cutegen.plan.search.problem import (
@@ -34,10 +27,9 @@ from cutegen.plan.search.problem import (
     tile_is_open,
     with_stages,
 )
-from cutegen.plan.search.row_alignment import element_bytes_of, majors_of
-from cutegen.plan.search.tile_model import ModelConstants, Work, estimate
+from cutegen.plan.search.tile_model import ModelConstants, Work, element_bytes_of, estimate, majors_of
 from cutegen.plan.search.warpgroup_rows import OF_MMA_SYNC, is_small
-from cutegen.plan.values.operand import k_tile_bytes
+from cutegen.plan.values.operand import k_tile_bytes_of_each
 from cutegen.spec import GemmSpec
 
 # The tiles to compare if cp.async feeds `mma.sync`, and the constants of the performance model for them.
@@ -140,7 +132,7 @@ def _resident_as_measured(spec: GemmSpec, target: Target, row: Candidate) -> Ite
     if spec.tile.stages is not None or not smaller or row.cta != choose_cta_tile(spec).value:
         return
     measured = work_of(spec, MEASURED, row, 1).ctas_per_sm
-    for stages in range(row.stages, DOUBLE_BUFFERED - 1, -1):
+    for stages in range(row.stages, staging.DOUBLE_BUFFERED - 1, -1):
         fewer = replace(row, stages=stages)
         if work_of(spec, target, fewer, 1).ctas_per_sm >= measured:
             if fewer != row:
@@ -170,19 +162,19 @@ def _rows(spec: GemmSpec, target: Target) -> Iterator[Candidate]:
         return
     cta = choose_cta_tile(spec).value
     atom = choose_atom(spec, cta).value
-    yield Candidate(cta, choose_atom_layout(spec, cta, atom, target).value, DEFAULT_MAX_STAGES)
+    yield Candidate(cta, choose_atom_layout(spec, cta, atom, target).value, staging.DEFAULT_MAX_STAGES)
 
 
 def _most_stages(spec: GemmSpec, target: Target, cta: tuple[int, int, int]) -> int:
     """Return as many as fit; copies through registers gain nothing from a third stage."""
-    asynchronous = not all(through_registers(spec, name) for name in OPERANDS)
-    most = STAGES[-1] if asynchronous else DOUBLE_BUFFERED
-    fitting = (stages for stages in STAGES if _smem_bytes(spec, cta, stages) <= target.smem_per_cta_bytes)
+    asynchronous = not all(staging.through_registers(spec, name) for name in OPERANDS)
+    most = staging.STAGES[-1] if asynchronous else staging.DOUBLE_BUFFERED
+    fitting = (stages for stages in staging.STAGES if _smem_bytes(spec, cta, stages) <= target.smem_per_cta_bytes)
     return min(most, max(fitting, default=0))
 
 
 def _smem_bytes(spec: GemmSpec, cta: tuple[int, int, int], stages: int) -> int:
-    return pipeline_bytes(k_tile_bytes(spec, cta), stages)
+    return staging.pipeline_bytes(k_tile_bytes_of_each(spec, cta), stages)
 
 
 def work_of(spec: GemmSpec, target: Target, candidate: Candidate, slices: int) -> Work:
@@ -190,7 +182,7 @@ def work_of(spec: GemmSpec, target: Target, candidate: Candidate, slices: int) -
     atom = choose_atom(spec, candidate.cta).value
     tiled_mma = TiledMma(atom, Layout(candidate.atom_layout))
     smem_bytes = _smem_bytes(spec, candidate.cta, candidate.stages)
-    passing = expected_registers(spec, candidate.cta, tiled_mma.threads)
+    passing = staging.expected_registers(spec, candidate.cta, tiled_mma.threads)
     registers = estimate_registers(target, candidate.cta, tiled_mma, atom, passing)
     return Work(
         cta=candidate.cta,

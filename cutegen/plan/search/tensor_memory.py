@@ -17,21 +17,19 @@ from itertools import product
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import GPUS, SM_RATES, Instruction, Target, dtype
 from cutegen.hardware.factor_atoms import COLUMN_ROWS
-from cutegen.hardware.tcgen05_atoms import N_OF_CTAS, PAIR, ROWS, ROWS_OF_CTA, TCGEN05_ATOMS
+from cutegen.hardware.tcgen05 import N_OF_CTAS, PAIR, ROWS, ROWS_OF_CTA, TCGEN05_ATOMS
 from cutegen.hardware.units import BANK_ROW_BYTES, LINE_BYTES, WARPGROUP
 from cutegen.plan.mma import blocks
 from cutegen.plan.mma.tcgen05 import STAGES_OF_FACTORS, stages_of_factors
 from cutegen.plan.operands.factor_atoms import atoms_bytes
-from cutegen.plan.operands.stages import capacity_bytes
-from cutegen.plan.schedule.split_k import MOST_SUMS_LEFT
-from cutegen.plan.schedule.tiles import DYNAMIC, is_dynamic
-from cutegen.plan.schedule.tiles import KEY as TILES
-from cutegen.plan.search.group_sizes import WorkOfSizes, times_of_sizes
-from cutegen.plan.search.problem import Proposal, microseconds
+from cutegen.plan.operands.staging import capacity_bytes
+from cutegen.plan.schedule.cluster import DYNAMIC, MOST_SUMS_LEFT, is_dynamic
+from cutegen.plan.schedule.cluster import KEY as TILES
+from cutegen.plan.search.problem import Proposal, WorkOfSizes, microseconds, times_of_sizes
 from cutegen.plan.search.tile_model import Estimate
 from cutegen.plan.swapped import SWAP, as_multiplied, decide, shape_multiplied
 from cutegen.plan.values.decision import Decision, Rejected
-from cutegen.plan.values.operand import k_tile_bytes
+from cutegen.plan.values.operand import k_tile_bytes_of_each
 from cutegen.plan.values.predicted_time import TimesOfSizes
 from cutegen.spec import GemmSpec, Tile
 from cutegen.support.words import extents, plural
@@ -110,7 +108,7 @@ def estimated(
     Fewer rows than lanes take the time of all. Clusters are complete, so more tiles may be computed than C has. The
     busiest SM has `work` times what it would have of even groups.
     """
-    gpu, (m, n, k), (a, whole_b) = GPUS[target.name], cta, k_tile_bytes(spec, cta)
+    gpu, (m, n, k), (a, whole_b) = GPUS[target.name], cta, k_tile_bytes_of_each(spec, cta)
     cluster_m, cluster_n, *_ = spec.schedule.cluster or (ctas, 1)
     b, (factors_a, factors_b) = whole_b / ctas, atoms_bytes(spec, cta)
     rate = SM_RATES[target.name].flops_of(Instruction.TCGEN05, spec.problem.a.dtype)
@@ -151,7 +149,7 @@ def settled_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterat
             schedule = replace(schedule, tiles="static")
         filled = replace(filled, schedule=replace(schedule, swap=True) if option.swap else schedule)
         stages = spec.tile.stages or LEAST_STAGES
-        fits = sum(k_tile_bytes(filled, option.cta)) * stages <= capacity_bytes(target)
+        fits = sum(k_tile_bytes_of_each(filled, option.cta)) * stages <= capacity_bytes(target)
         decisions = partial(_decisions, spec, target, problem, option, options)
         yield Proposal(filled, option.estimate.us, fits, decisions, option.of_sizes)
 

@@ -22,8 +22,16 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import Gpu
 from cutegen.hardware.units import BANK_ROW_BYTES, SCHEDULERS, WARP, WGMMA_ROWS
 from cutegen.plan.kernel.scheduler import SUM_BYTES
-from cutegen.plan.search.row_alignment import ElementBytes, Majors, shares_aligned, torn_results
-from cutegen.plan.search.tile_model import DEVICE_MEMORY, Estimate, larger, norm
+from cutegen.plan.search.tile_model import (
+    DEVICE_MEMORY,
+    ElementBytes,
+    Estimate,
+    Majors,
+    larger,
+    norm,
+    shares_aligned,
+    torn_results,
+)
 
 ISSUED = SCHEDULERS * WARP
 """Thread instructions that an SM issues per cycle: one warp instruction per scheduler."""

@@ -24,7 +24,7 @@ from cutegen.plan import swapped
 from cutegen.plan.mma.wgmma import MOST_SUMS, sum_registers
 from cutegen.plan.schedule.cluster import ALONE
 from cutegen.plan.schedule.consumers import COOPERATIVE, PINGPONG
-from cutegen.plan.search.row_alignment import is_k_major
+from cutegen.plan.search.tile_model import is_k_major
 from cutegen.plan.search.warpgroup_model import PAIR, WarpgroupConstants, room_for
 from cutegen.spec import GemmSpec
 from cutegen.spec.values import MOST_SLICES, Consumers

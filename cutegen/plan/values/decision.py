@@ -1,9 +1,13 @@
-"""The result of a rule: a value, and the reason for it."""
+"""The result of a rule: a value, and the reason for it; and what a key that the spec gives costs."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, Generic, TypeVar
+
+# The result of a rule: a value, and the reason for it.
+
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -47,3 +51,54 @@ class Choice(Generic[T_co]):
 
     value: T_co
     decision: Decision
+
+
+# Cost of a given key of a spec: the quantities that it makes worse, beside what would be chosen without it.
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A quantity that a given key makes worse: its value, and the one without the key.
+
+    `factor` is how much worse; None if there is nothing of it without the key.
+    """
+
+    quantity: str
+    given: float
+    without: float
+    factor: float | None
+
+    @property
+    def weight(self) -> float:
+        """The factor, for ranking."""
+        return math.inf if self.factor is None else self.factor
+
+    def __str__(self) -> str:
+        times = "" if self.factor is None else f" ({self.factor:.3g}x)"
+        return f"{self.quantity} {_number(self.given)}, not {_number(self.without)}{times}"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyCost:
+    """Losses by one given key, or several that are chosen together; `instead` is what would be chosen without them."""
+
+    keys: tuple[str, ...]
+    instead: str
+    losses: tuple[Loss, ...]
+
+    @property
+    def rank(self) -> float:
+        """The largest factor."""
+        return max(loss.weight for loss in self.losses)
+
+    def to_json(self) -> dict[str, Any]:
+        """The cost as plain tables."""
+        return {"keys": list(self.keys), "instead": self.instead, "losses": [asdict(loss) for loss in self.losses]}
+
+    def __str__(self) -> str:
+        losses = "; ".join(map(str, self.losses))
+        return f"{', '.join(self.keys)}: {losses}; chosen without: {self.instead}"
+
+
+def _number(amount: float) -> str:
+    return f"{amount:,.0f}" if amount >= 100 or amount == int(amount) else f"{amount:.3g}"

@@ -6,15 +6,13 @@ from collections import Counter
 from dataclasses import dataclass
 
 from cutegen.algebra import Layout
-from cutegen.contract.groups import Groups
 from cutegen.contract.launch import RESULT
-from cutegen.contract.pairs import Pairs
-from cutegen.contract.quantized import FactorsOfC
+from cutegen.contract.problem import FactorsOfC, Groups, Pairs
 from cutegen.contract.tensor_map import BOX_MULTIPLE_BYTES
 from cutegen.hardware import DType, StmatrixAtom
 from cutegen.hardware.units import BANK_BYTES, WARP
 from cutegen.plan.values.copies import TileCopy, VectorCopy, load_element
-from cutegen.plan.values.smem import SmemTile
+from cutegen.plan.values.operand import SmemTile
 from cutegen.spec import Step as ChainStep
 
 ROWS_OF_WARP = 16

@@ -13,9 +13,8 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from cutegen.algebra import Layout, OperandName, TiledCopy, TiledMma, compose, size
 from cutegen.hardware import CopyAtom, DType, LdmatrixAtom, ldmatrix_trace
-from cutegen.hardware.gmma_layouts import GmmaLayout
+from cutegen.hardware.gmma import GmmaLayout, MatrixDescriptor
 from cutegen.hardware.ldmatrix import ROW_BYTES
-from cutegen.hardware.matrix_descriptor import MatrixDescriptor
 from cutegen.hardware.units import REGISTER_BITS
 from cutegen.plan.geometry import Coordinates, by_warp, fragment_loads
 from cutegen.plan.values.copies import load_shared

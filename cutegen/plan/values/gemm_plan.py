@@ -13,16 +13,15 @@ from cutegen.contract.tensor_map import BOX_MULTIPLE_BYTES
 from cutegen.hardware import Issuer, MmaAtom, Target
 from cutegen.plan.kernel.accumulator import Accumulator
 from cutegen.plan.kernel.memory import MemoryMap
-from cutegen.plan.kernel.pipeline import AB, OF_FACTORS, Pipeline
+from cutegen.plan.kernel.pipeline import AB, OF_FACTORS, Pipeline, Role
 from cutegen.plan.kernel.program import MMA_ORDER, Action, KernelLoop, Step
-from cutegen.plan.kernel.role import Role
 from cutegen.plan.kernel.scheduler import SplitK, TileScheduler
 from cutegen.plan.values.copies import shared_accesses
 from cutegen.plan.values.decision import Decision
 from cutegen.plan.values.epilogue import EpiloguePlan
+from cutegen.plan.values.operand import Sectors, Wavefronts
 from cutegen.plan.values.path import OperandPath
 from cutegen.plan.values.predicted_time import PredictedTime
-from cutegen.plan.values.smem import Sectors, Wavefronts
 from cutegen.plan.values.tensor_memory import Columns, columns_in_use
 from cutegen.spec import GemmSpec
 

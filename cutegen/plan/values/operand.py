@@ -1,16 +1,30 @@
-"""One operand's CTA tile as the spec gives it, before any decision."""
+"""One operand's CTA tile: as the spec gives it, and in shared memory, with its layout and the alternatives."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
-from cutegen.algebra import Extents, OperandName, tile_to_shape
+from cutegen.algebra import (
+    Extents,
+    LayoutExpr,
+    OperandName,
+    Swizzle,
+    inner_layout,
+    make_layout,
+    mode,
+    tile_to_shape,
+    with_inner,
+)
 from cutegen.contract.launch import OPERANDS
 from cutegen.hardware import DType, dtype
 from cutegen.plan.geometry import contiguity
 from cutegen.plan.smem_layouts import VECTOR_BYTES, LayoutOption, requested_options
 from cutegen.spec import MODES, GemmSpec, Operand
 from cutegen.spec.parts import DEFAULT_ALIGN_BYTES
+
+# One operand's CTA tile as the spec gives it, before any decision.
+
 
 LAST_MODE = 1
 """Mode of K in A's (M, K) and B's (N, K), and of N in C's (M, N)."""
@@ -91,11 +105,11 @@ def operand_tile(spec: GemmSpec, name: str, cta_tile: Extents) -> OperandTile:
     )
 
 
-def k_tile_bytes(spec: GemmSpec, cta_tile: Extents) -> tuple[int, ...]:
+def k_tile_bytes_of_each(spec: GemmSpec, cta_tile: Extents) -> tuple[int, ...]:
     """Return the bytes of a k-tile of each operand, without padding.
 
     >>> from cutegen.spec import load_spec
-    >>> k_tile_bytes(load_spec("sm80_hgemm_tn"), (128, 64, 32))
+    >>> k_tile_bytes_of_each(load_spec("sm80_hgemm_tn"), (128, 64, 32))
     (8192, 4096)
     """
     found = []
@@ -108,3 +122,97 @@ def k_tile_bytes(spec: GemmSpec, cta_tile: Extents) -> tuple[int, ...]:
 def align_bytes(operand: Operand) -> int:
     """Return the alignment of base address and leading stride: 16 bytes, the widest access, or the spec's."""
     return operand.align or DEFAULT_ALIGN_BYTES
+
+
+# Shared memory of a tile: its layout, the ranked alternatives, and the cost of accesses to it.
+
+
+@dataclass(frozen=True, slots=True)
+class Wavefronts:
+    """Shared-memory wavefronts of one kind of access: the minimum for its bytes, and those that its addresses need."""
+
+    ideal: int
+    predicted: int
+
+    @property
+    def ways(self) -> float:
+        """Wavefronts relative to the ideal: 1 is free of bank conflicts, 8 is an 8-way conflict on every access."""
+        return self.predicted / self.ideal
+
+    def times(self, count: int) -> Wavefronts:
+        """Return the wavefronts of so many accesses."""
+        return Wavefronts(count * self.ideal, count * self.predicted)
+
+    def plus(self, accesses: int) -> Wavefronts:
+        """Return these and so many accesses without bank conflicts."""
+        return Wavefronts(self.ideal + accesses, self.predicted + accesses)
+
+
+@dataclass(frozen=True, slots=True)
+class Sectors:
+    """32-byte sectors of global memory that one access to a whole tile touches, and the minimum for its bytes."""
+
+    ideal: int
+    predicted: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SmemCandidate:
+    """One row of the ranking of shared-memory layouts: wavefronts are for one tile, written once and read once.
+
+    `write` counts bank conflicts. `lines` is the cost of writes by lines if copies bypass L1; None for other copies.
+    """
+
+    name: str
+    atom: LayoutExpr
+    swizzle: Swizzle | None
+    pad_elems: int
+    tile_bytes: int
+    write: Wavefronts
+    read: Wavefronts
+    lines: Wavefronts | None = None
+
+    @property
+    def wavefronts(self) -> int:
+        """Wavefronts that the ranking compares first: reads, and writes (by line if copies are counted by line)."""
+        return (self.lines or self.write).predicted + self.read.predicted
+
+    def to_json(self) -> dict[str, Any]:
+        """Return its costs."""
+        return {
+            "write": asdict(self.write),
+            "lines": None if self.lines is None else asdict(self.lines),
+            "read": asdict(self.read),
+            "wavefronts": self.wavefronts,
+            "bytes": self.tile_bytes,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SmemTile:
+    """An operand's shared memory: `layout` maps (X, Y) or (X, Y, PIPE) coordinates to element offsets."""
+
+    layout: LayoutExpr
+    chosen: SmemCandidate
+    bytes: int
+    ranking: tuple[SmemCandidate, ...]
+
+    @property
+    def swizzle(self) -> Swizzle | None:
+        """The swizzle, or None for a plain or padded layout."""
+        return self.chosen.swizzle
+
+    @property
+    def pad_elems(self) -> int:
+        """Elements added to each row or column of the contiguous mode."""
+        return self.chosen.pad_elems
+
+    @property
+    def layout_of_one_stage(self) -> LayoutExpr:
+        """The layout without its PIPE mode: (X, Y) -> element offset in the first stage."""
+        inner = inner_layout(self.layout)
+        return with_inner(self.layout, make_layout(mode(inner, 0), mode(inner, 1)))
+
+    def ranking_table(self) -> list[dict[str, Any]]:
+        """Return the ranking as plain tables, best first; `used` marks the layout in use, if it is ranked."""
+        return [{"layout": row.name, "used": row == self.chosen, **row.to_json()} for row in self.ranking]

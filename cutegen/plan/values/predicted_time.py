@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from cutegen.contract.distributions import Distribution
+from cutegen.contract.problem import Distribution
 from cutegen.hardware import GPUS, SM_RATES, Instruction, Target
 
 SHOWN_DIGITS = 3

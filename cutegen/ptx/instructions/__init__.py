@@ -8,7 +8,6 @@ further checks. The lowerer of any other instruction, such as a memory access or
 from __future__ import annotations
 
 from cutegen.ptx.instructions import (
-    atomics,
     barriers,
     calls,
     cluster,
@@ -28,13 +27,12 @@ from cutegen.ptx.instructions import (
     tensormap,
     wgmma,
 )
-from cutegen.ptx.instructions.forms import check_form
-from cutegen.ptx.instructions.refused import check_modeled
+from cutegen.ptx.instructions.forms import check_form, check_modeled
 from cutegen.ptx.machine.lowering import Lowering, Step
 from cutegen.ptx.machine.rows import Row
 from cutegen.ptx.text.syntax import Instruction
 
-_BY_NAME = (integer, compare, convert, cluster, atomics, effects, matrix)
+_BY_NAME = (integer, compare, convert, cluster, memory, effects, matrix)
 """Modules whose instructions end nothing, hold nothing, and are issued by each thread for itself."""
 _ROWS = {
     **{name: Row(step=lowerer) for each in _BY_NAME for name, lowerer in each.LOWERERS.items()},

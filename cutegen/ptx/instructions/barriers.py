@@ -15,8 +15,7 @@ from cutegen.ptx.machine.lowering import Lowering, Modifiers, Predicate, Step
 from cutegen.ptx.machine.rows import Row, Ways
 from cutegen.ptx.machine.warp import Path, Warp
 from cutegen.ptx.text.flow import Ends
-from cutegen.ptx.text.syntax import Instruction, Operand
-from cutegen.ptx.text.types import WARP_LANES, scalar_type
+from cutegen.ptx.text.syntax import WARP_LANES, Instruction, Operand, scalar_type
 from cutegen.ptx.watch.violations import ViolationKind
 
 _U32, _PRED = scalar_type("u32"), scalar_type("pred")

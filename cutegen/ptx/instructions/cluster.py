@@ -16,9 +16,8 @@ from cutegen.ptx.machine.memory import SHARED_WINDOW, SHARED_WINDOW_BYTES, Addre
 from cutegen.ptx.machine.rows import Row
 from cutegen.ptx.machine.spaces import CLUSTER_SPACE
 from cutegen.ptx.machine.warp import Warp
-from cutegen.ptx.text.syntax import Address, Instruction, Operand, Symbol
-from cutegen.ptx.text.types import scalar_type
-from cutegen.ptx.watch.agents import Agent, Proxy
+from cutegen.ptx.text.syntax import Address, Instruction, Operand, Symbol, scalar_type
+from cutegen.ptx.watch.actor import Agent, Proxy
 from cutegen.ptx.watch.violations import ViolationKind
 
 _U32 = scalar_type("u32")

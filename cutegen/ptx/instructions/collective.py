@@ -17,8 +17,7 @@ from cutegen.ptx.machine.rows import Row
 from cutegen.ptx.machine.undefined import Spread, from_members, note_absent
 from cutegen.ptx.machine.warp import LANES, Warp
 from cutegen.ptx.text.flow import keys_of
-from cutegen.ptx.text.syntax import Immediate, Instruction, Operand, Pair, Sink
-from cutegen.ptx.text.types import WARP_LANES, scalar_type
+from cutegen.ptx.text.syntax import WARP_LANES, Immediate, Instruction, Operand, Pair, Sink, scalar_type
 from cutegen.ptx.watch.violations import ViolationKind
 
 _B32, _U32, _PRED = scalar_type("b32"), scalar_type("u32"), scalar_type("pred")

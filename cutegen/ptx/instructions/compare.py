@@ -15,8 +15,7 @@ from cutegen.ptx.machine.lowering import Lowerer, Lowering, Step, elementwise
 from cutegen.ptx.machine.rows import Row
 from cutegen.ptx.machine.undefined import from_selected
 from cutegen.ptx.machine.warp import Warp
-from cutegen.ptx.text.syntax import Instruction, Operand, Pair
-from cutegen.ptx.text.types import Kind, ScalarType, scalar_type
+from cutegen.ptx.text.syntax import Instruction, Kind, Operand, Pair, ScalarType, scalar_type
 
 _PRED = scalar_type("pred")
 _ORDERED: dict[str, Callable[[Array, Array], Array]] = {

@@ -10,8 +10,7 @@ from cutegen.ptx.machine.blocks import End
 from cutegen.ptx.machine.lowering import Lowering, Predicate
 from cutegen.ptx.machine.rows import Row, Ways
 from cutegen.ptx.text.flow import Ends
-from cutegen.ptx.text.syntax import Instruction
-from cutegen.ptx.text.types import scalar_type
+from cutegen.ptx.text.syntax import Instruction, scalar_type
 
 
 def _check(context: Lowering, instruction: Instruction, operands: int) -> None:

@@ -27,8 +27,7 @@ from cutegen.ptx.machine.memory import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW
 from cutegen.ptx.machine.spaces import CLUSTER_SPACE, is_own, spaces_of
 from cutegen.ptx.machine.special import CLOCKS, GLOBAL_TIMERS, TIME_PER_READ
 from cutegen.ptx.machine.warp import Warp
-from cutegen.ptx.text.syntax import Instruction, Sink, Special, Vector
-from cutegen.ptx.text.types import WARP_LANES, Kind, ScalarType, scalar_type
+from cutegen.ptx.text.syntax import WARP_LANES, Instruction, Kind, ScalarType, Sink, Special, Vector, scalar_type
 
 _INTEGER_ROUNDINGS: dict[str, Callable[[Doubles], Doubles]] = {
     "rni": np.rint,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cutegen.ptx.instructions.order import fence_order
+from cutegen.ptx.instructions.memory import fence_order
 from cutegen.ptx.machine.blocks import End, executing
 from cutegen.ptx.machine.lowering import Lowerer, Lowering, Predicate, Step
 from cutegen.ptx.machine.registers import RegisterChange, RegisterPool
@@ -15,8 +15,7 @@ from cutegen.ptx.machine.rows import Row, Ways
 from cutegen.ptx.machine.tensor_map import TENSOR_MAP_BYTES
 from cutegen.ptx.machine.warp import Path, Warp
 from cutegen.ptx.text.flow import Ends
-from cutegen.ptx.text.syntax import Immediate, Instruction
-from cutegen.ptx.text.types import WARP_LANES, scalar_type
+from cutegen.ptx.text.syntax import WARP_LANES, Immediate, Instruction, scalar_type
 from cutegen.ptx.watch.violations import ViolationKind
 
 _F32, _U32, _B64 = scalar_type("f32"), scalar_type("u32"), scalar_type("b64")

@@ -13,10 +13,9 @@ from itertools import repeat
 import numpy as np
 
 from cutegen.ptx.arithmetic import rounding
-from cutegen.ptx.arithmetic.rational import double_function
+from cutegen.ptx.arithmetic.rounding import double_function
 from cutegen.ptx.machine.lowering import Lowerer, Lowering, Step, alike_elementwise, elementwise, lower_elementwise
-from cutegen.ptx.text.syntax import Instruction
-from cutegen.ptx.text.types import ScalarType, scalar_type
+from cutegen.ptx.text.syntax import Instruction, ScalarType, scalar_type
 
 FLOATS = ("f16", "bf16", "f32", "f64", "f16x2", "bf16x2")
 F32X2 = "f32x2"

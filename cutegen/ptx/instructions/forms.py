@@ -1,9 +1,4 @@
-"""Types and modifiers of instructions on lanes, fences and hints: others are refused before anything is lowered.
-
-Source: the syntax lines of the PTX ISA, "Integer Arithmetic Instructions" to "Data Movement and
-Conversion Instructions", fences and hints, without unsupported forms (`.sat` on conversions from integer to float,
-`.satfinite` of floats wider than 8 bits, `.sync_restrict`).
-"""
+"""Types and modifiers of instructions: others are refused before anything is lowered, and some altogether."""
 
 from __future__ import annotations
 
@@ -12,6 +7,13 @@ from collections.abc import Iterator
 from itertools import product
 
 from cutegen.ptx.text.syntax import Instruction
+
+# Types and modifiers of instructions on lanes, fences and hints: others are refused before anything is lowered.
+#
+# Source: the syntax lines of the PTX ISA, "Integer Arithmetic Instructions" to "Data Movement and Conversion
+# Instructions", fences and hints, without unsupported forms (`.sat` on conversions from integer to float, `.satfinite`
+# of floats wider than 8 bits, `.sync_restrict`).
+
 
 _INTEGER = r"[us](16|32|64)"
 _BITS = r"b(16|32|64)"
@@ -168,3 +170,27 @@ def _neighbors(words: list[str]) -> Iterator[str]:
         yield ".".join([*words[:place], word, *words[place + 1 :]])
     for place, word in product(range(len(words) + 1), _VOCABULARY):
         yield ".".join([*words[:place], word, *words[place:]])
+
+
+# Instructions that PTX has and this package does not execute, each with its reason and what to write instead.
+
+
+_TEXTURES = "textures and surfaces are not modeled; read the array by ld.global"
+_ROWS: tuple[tuple[tuple[str, ...], str], ...] = (
+    (("wmma",), "PTX leaves its fragments' layouts open; write ldmatrix and mma.sync"),
+    *((("mma", word), "sparse operands are not modeled; write mma.sync") for word in ("sp", "sp::ordered_metadata")),
+    (("st", "bulk"), "it fills shared memory with zeros asynchronously; write a loop of st.shared"),
+    (("red", "async"), "write st.async, or red.shared::cluster with an mbarrier.arrive"),
+    (("multimem",), "a launch has one GPU here; write ld, st or red of global memory"),
+    *(((name,), _TEXTURES) for name in ("tex", "tld4", "txq", "suld", "sust", "sured", "suq")),
+    *(((name,), "declare the array .local") for name in ("alloca", "stacksave", "stackrestore")),
+    (("discard",), "it leaves memory undefined; remove it, since it changes no result"),
+    (("brkpt",), "there is no debugger here; write trap"),
+)
+
+
+def check_modeled(instruction: Instruction) -> None:
+    """Raise `PtxSyntaxError` with the reason if `instruction` is one of the known ones that are not executed."""
+    for words, reason in _ROWS:
+        if words[0] == instruction.parts[0] and all(word in instruction.parts for word in words):
+            raise instruction.error(f"{'.'.join(words)} is not supported: {reason}")

@@ -16,9 +16,8 @@ from cutegen.ptx.machine.lowering import Lowering, Step
 from cutegen.ptx.machine.rows import Row
 from cutegen.ptx.machine.spaces import to_shared
 from cutegen.ptx.machine.warp import LANES, Warp
-from cutegen.ptx.text.syntax import Instruction, Sink
-from cutegen.ptx.text.types import scalar_type
-from cutegen.ptx.watch.agents import Agent, Proxy
+from cutegen.ptx.text.syntax import Instruction, Sink, scalar_type
+from cutegen.ptx.watch.actor import Agent, Proxy
 from cutegen.ptx.watch.violations import ViolationKind
 
 _POISON = POISON_BYTE * 0x01010101

@@ -13,14 +13,12 @@ import numpy as np
 from cutegen.ptx.arithmetic.rounding import Array
 from cutegen.ptx.arithmetic.tensor_core import multiply_floats, multiply_integers
 from cutegen.ptx.machine.convergence import check_whole
-from cutegen.ptx.machine.fused_steps import FusedStep
-from cutegen.ptx.machine.lowering import Lowerer, Lowering, Modifiers, Step
+from cutegen.ptx.machine.lowering import FusedStep, Lowerer, Lowering, Modifiers, Step
 from cutegen.ptx.machine.rows import Row
 from cutegen.ptx.machine.spaces import resolve_space, to_shared
 from cutegen.ptx.machine.undefined import from_whole_warp
 from cutegen.ptx.machine.warp import LANES, Warp
-from cutegen.ptx.text.syntax import Instruction, Operand
-from cutegen.ptx.text.types import ScalarType
+from cutegen.ptx.text.syntax import Instruction, Operand, ScalarType
 
 _ROW_BYTES = 16
 _COUNTS = {"x1": 1, "x2": 2, "x4": 4}

@@ -20,9 +20,8 @@ from cutegen.ptx.machine.rows import Row, Ways
 from cutegen.ptx.machine.spaces import to_shared
 from cutegen.ptx.machine.warp import Path, Warp
 from cutegen.ptx.text.flow import Ends
-from cutegen.ptx.text.syntax import Immediate, Instruction, Sink
-from cutegen.ptx.text.types import scalar_type
-from cutegen.ptx.watch.agents import Agent, Proxy
+from cutegen.ptx.text.syntax import Immediate, Instruction, Sink, scalar_type
+from cutegen.ptx.watch.actor import Agent, Proxy
 from cutegen.ptx.watch.violations import ViolationKind
 
 _U32, _B64, _PRED = scalar_type("u32"), scalar_type("b64"), scalar_type("pred")

@@ -12,23 +12,20 @@ from collections.abc import Callable
 import numpy as np
 
 from cutegen.ptx.machine.blocks import Awaited, End, executing
+from cutegen.ptx.machine.descriptor import KINDS, PACKED_KINDS
 from cutegen.ptx.machine.grid import in_cta
-from cutegen.ptx.machine.instruction_descriptor import KINDS, PACKED_KINDS
 from cutegen.ptx.machine.lowering import Lowering, Modifiers, Predicate, Step, count_operands
 from cutegen.ptx.machine.memory import MAX_CLUSTER_CTAS
 from cutegen.ptx.machine.rows import Row, Ways
 from cutegen.ptx.machine.spaces import to_shared
-from cutegen.ptx.machine.tensor_layouts import COPY_SHAPES, QUARTER_LANES, SHAPES, warp_words
-from cutegen.ptx.machine.tensor_memory import LANE_SHIFT, LEAST_COLUMNS
+from cutegen.ptx.machine.tensor_memory import COPY_SHAPES, LANE_SHIFT, LEAST_COLUMNS, QUARTER_LANES, SHAPES, warp_words
 from cutegen.ptx.machine.tensor_mma import MmaForm, MmaOperands, issue_copy, issue_mma, issue_shift
 from cutegen.ptx.machine.tensor_unit import Target
 from cutegen.ptx.machine.warp import LANES, Path, Warp
 from cutegen.ptx.text.flow import Ends
-from cutegen.ptx.text.syntax import Address, Immediate, Instruction, Operand, Register, Vector
-from cutegen.ptx.text.types import scalar_type
-from cutegen.ptx.watch.agents import tensor_core
-from cutegen.ptx.watch.tensor_order import Way
-from cutegen.ptx.watch.tensor_region import COLUMNS, Region
+from cutegen.ptx.text.syntax import Address, Immediate, Instruction, Operand, Register, Vector, scalar_type
+from cutegen.ptx.watch.actor import tensor_core
+from cutegen.ptx.watch.tensor_order import COLUMNS, Region, Way
 from cutegen.ptx.watch.violations import ViolationKind
 
 _U16, _U32, _B64 = scalar_type("u16"), scalar_type("u32"), scalar_type("b64")

@@ -13,11 +13,9 @@ from cutegen.ptx.machine.lowering import Lowering, Modifiers, Step, count_operan
 from cutegen.ptx.machine.memory import Addresses
 from cutegen.ptx.machine.rows import Row
 from cutegen.ptx.machine.spaces import memory_of, resolve_space
-from cutegen.ptx.machine.tensor_map import TENSOR_MAP_BYTES
-from cutegen.ptx.machine.tensor_map_object import FIELDS, WORD_BYTES, Field
+from cutegen.ptx.machine.tensor_map import FIELDS, TENSOR_MAP_BYTES, WORD_BYTES, Field
 from cutegen.ptx.machine.warp import LANES, Warp
-from cutegen.ptx.text.syntax import Immediate, Instruction
-from cutegen.ptx.text.types import scalar_type
+from cutegen.ptx.text.syntax import Immediate, Instruction, scalar_type
 from cutegen.ptx.watch.semantics import SCOPES
 from cutegen.ptx.watch.violations import ViolationKind
 

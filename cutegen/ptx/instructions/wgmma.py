@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cutegen.ptx.arithmetic.rounding import Array
-from cutegen.ptx.arithmetic.tensor_core import TensorCore
-from cutegen.ptx.arithmetic.warpgroup_mma import factor, multiply_wide_floats, multiply_wide_integers
+from cutegen.ptx.arithmetic.tensor_core import TensorCore, factor, multiply_wide_floats, multiply_wide_integers
 from cutegen.ptx.instructions.matrix import fragment_a, input_dtype
 from cutegen.ptx.machine.blocks import End, executing
 from cutegen.ptx.machine.descriptor import chunk_addresses
@@ -24,9 +23,8 @@ from cutegen.ptx.machine.rows import Row, Ways
 from cutegen.ptx.machine.warp import Path, Warp
 from cutegen.ptx.machine.warpgroup import Compute, MmaForm, Operands, Warpgroup
 from cutegen.ptx.text.flow import Ends
-from cutegen.ptx.text.syntax import Immediate, Instruction, Operand, Register, Vector
-from cutegen.ptx.text.types import ScalarType, scalar_type
-from cutegen.ptx.watch.agents import tensor_core
+from cutegen.ptx.text.syntax import Immediate, Instruction, Operand, Register, ScalarType, Vector, scalar_type
+from cutegen.ptx.watch.actor import tensor_core
 from cutegen.ptx.watch.async_registers import RegisterList, register_list
 from cutegen.ptx.watch.violations import ViolationKind
 

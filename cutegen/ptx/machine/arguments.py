@@ -19,10 +19,15 @@ import numpy.typing as npt
 from cutegen.ptx.arithmetic.rounding import to_bf16
 from cutegen.ptx.errors import LaunchError
 from cutegen.ptx.machine.memory import ALLOCATION_STRIDE, Buffer, Bytes
-from cutegen.ptx.machine.tensor_map import TENSOR_MAP_ALIGN, TENSOR_MAP_BYTES, BoundTensor, TensorMap, TensorMaps
-from cutegen.ptx.machine.tensor_map_object import encode
-from cutegen.ptx.text.syntax import Entry, Parameter
-from cutegen.ptx.text.types import Kind, ScalarType
+from cutegen.ptx.machine.tensor_map import (
+    TENSOR_MAP_ALIGN,
+    TENSOR_MAP_BYTES,
+    BoundTensor,
+    TensorMap,
+    TensorMaps,
+    encode,
+)
+from cutegen.ptx.text.syntax import Entry, Kind, Parameter, ScalarType
 from cutegen.ptx.watch.global_shadow import GlobalShadow
 
 Argument: TypeAlias = "npt.NDArray[Any] | int | float | np.generic | bytes | tuple[Any, ...] | TensorMap | TensorMaps"

@@ -15,8 +15,7 @@ import numpy.typing as npt
 from cutegen.ptx.machine.frame import Origins
 from cutegen.ptx.machine.origins import mark, origins_of, unwritten
 from cutegen.ptx.machine.warp import Mask, Path, Warp
-from cutegen.ptx.text.syntax import Entry, Linked, Variable
-from cutegen.ptx.text.types import WARP_LANES
+from cutegen.ptx.text.syntax import WARP_LANES, Entry, Linked, Variable
 from cutegen.ptx.watch.violations import ViolationKind
 
 FUNCTION_WINDOW, FUNCTION_STRIDE = 0x7C00_0000_0000, 16

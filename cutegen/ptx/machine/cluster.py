@@ -17,7 +17,7 @@ from cutegen.ptx.machine.cta import Cta, Machine
 from cutegen.ptx.machine.grid import CTA_WINDOW_BYTES
 from cutegen.ptx.machine.tensor_unit import TensorUnit
 from cutegen.ptx.machine.warp import Warp
-from cutegen.ptx.text.types import WARP_LANES
+from cutegen.ptx.text.syntax import WARP_LANES
 from cutegen.ptx.watch.locations import FenceOrder
 from cutegen.ptx.watch.ordering import Ordering
 from cutegen.ptx.watch.tensor_order import TensorOrder

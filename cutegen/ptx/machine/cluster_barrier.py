@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from cutegen.ptx.machine.warp import Warp
-from cutegen.ptx.text.types import WARP_LANES
+from cutegen.ptx.text.syntax import WARP_LANES
 from cutegen.ptx.watch.ordering import Ordering
-from cutegen.ptx.watch.released_knowledge import NOTHING, ReleasedKnowledge, join
+from cutegen.ptx.watch.vector_clock import NOTHING, ReleasedKnowledge, join
 from cutegen.ptx.watch.violations import ViolationKind
 
 _NONE = -1

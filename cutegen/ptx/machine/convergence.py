@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from cutegen.ptx.machine.warp import Mask, Warp
-from cutegen.ptx.text.types import WARP_LANES
+from cutegen.ptx.text.syntax import WARP_LANES
 from cutegen.ptx.watch.violations import ViolationKind
 
 LANE_BITS = np.uint32(1) << np.arange(WARP_LANES, dtype=np.uint32)

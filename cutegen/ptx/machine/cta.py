@@ -24,20 +24,19 @@ from cutegen.ptx.machine.mbarriers import Mbarrier, Mbarriers
 from cutegen.ptx.machine.memory import GlobalMemory, LocalMemory
 from cutegen.ptx.machine.policy import TURN_QUESTIONS, Policy, Schedule
 from cutegen.ptx.machine.registers import RegisterPool, launch_registers
-from cutegen.ptx.machine.remote_smem_accesses import RemoteSmemAccesses
 from cutegen.ptx.machine.report import Printed
-from cutegen.ptx.machine.shared import SHARED_BASE, SharedMemory
+from cutegen.ptx.machine.shared import SHARED_BASE, RemoteSmemAccesses, SharedMemory
 from cutegen.ptx.machine.special import TIME_PER_READ, Place
-from cutegen.ptx.machine.tensor_maps import MapsOfLaunch
+from cutegen.ptx.machine.tensor_map import MapsOfLaunch
 from cutegen.ptx.machine.warp import Path, Warp
 from cutegen.ptx.machine.warpgroup import Parts, Warpgroups
-from cutegen.ptx.text.types import WARP_LANES, Dim3
+from cutegen.ptx.text.syntax import WARP_LANES, Dim3
 from cutegen.ptx.watch.locations import FenceOrder, Fences, orders_of_cta
 from cutegen.ptx.watch.predecessor import Predecessor
-from cutegen.ptx.watch.released_knowledge import ReleasedKnowledge
 from cutegen.ptx.watch.semantics import Home
 from cutegen.ptx.watch.shadow import Shadow
 from cutegen.ptx.watch.traffic import TrafficCounters
+from cutegen.ptx.watch.vector_clock import ReleasedKnowledge
 from cutegen.ptx.watch.violations import Monitor, ViolationKind
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from cutegen.ptx.machine.frame import Frame
 from cutegen.ptx.machine.layout import MemoryLayout
 from cutegen.ptx.machine.shared import Extent
 from cutegen.ptx.text.syntax import Entry
+from cutegen.ptx.watch.actor import SiteTable
 from cutegen.ptx.watch.semantics import Semantics
-from cutegen.ptx.watch.sites import SiteTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cutegen.ptx.text.types import Dim3
+from cutegen.ptx.text.syntax import Dim3
 
 ONE_CTA: Dim3 = (1, 1, 1)
 CTA_WINDOW_BYTES = 1 << 24

@@ -17,12 +17,9 @@ from cutegen.ptx.machine.launch_control import ClusterQueue
 from cutegen.ptx.machine.memory import ALLOCATION_STRIDE, MAX_CLUSTER_CTAS, Buffer, Bytes, GlobalMemory
 from cutegen.ptx.machine.report import InstructionReport, LaunchReport
 from cutegen.ptx.machine.special import WORKSPACE_ADDRESS, WORKSPACE_BYTES, WORKSPACE_REGISTERS
-from cutegen.ptx.machine.tensor_map import TensorMap
-from cutegen.ptx.machine.tensor_maps import MapsOfLaunch
-from cutegen.ptx.text.syntax import Entry
-from cutegen.ptx.text.types import WARP_LANES, Dim3
-from cutegen.ptx.watch.cross_process_races import Touched, first_race
-from cutegen.ptx.watch.global_shadow import GlobalShadow
+from cutegen.ptx.machine.tensor_map import MapsOfLaunch, TensorMap
+from cutegen.ptx.text.syntax import WARP_LANES, Dim3, Entry
+from cutegen.ptx.watch.global_shadow import GlobalShadow, Touched, first_race
 from cutegen.ptx.watch.predecessor import Predecessor
 from cutegen.ptx.watch.traffic import Traffic, TrafficCounters
 from cutegen.ptx.watch.violations import Monitor, Violation, ViolationKind

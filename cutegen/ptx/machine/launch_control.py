@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cutegen.ptx.machine.policy import Schedule
-from cutegen.ptx.text.types import Dim3
+from cutegen.ptx.text.syntax import Dim3
 
 RESPONSE_BYTES = 16
 _MARK = 0x434C4300

@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from cutegen.ptx.arithmetic.rounding import Array, to_bf16, to_f16
 from cutegen.ptx.machine.calls import Callee, Caller
 from cutegen.ptx.machine.frame import Cell, Frame
-from cutegen.ptx.machine.fused_steps import FusedStep
 from cutegen.ptx.machine.layout import MemoryLayout
 from cutegen.ptx.machine.special import SPECIAL_BITS, TIMERS
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.text import syntax
-from cutegen.ptx.text.types import Kind, ScalarType, is_type, scalar_type
+from cutegen.ptx.text.syntax import Kind, ScalarType, is_type, scalar_type
 from cutegen.ptx.watch.semantics import Semantics
 
 Step: TypeAlias = Callable[[Warp], None]
@@ -403,3 +403,41 @@ def _binary(function: Callable[..., Array], target: int, a: int, b: int) -> Step
         warp.put(target, function(cells[a], cells[b]))
 
     return step
+
+
+# Consecutive instructions of the same kind, executed at once: calls into numpy dominate their cost.
+
+
+Rows: TypeAlias = npt.NDArray[np.intp]
+MOST_FUSED = 32
+"""Instructions executed at once: half a MiB of products, 16 x 8 x 16 each."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FusedStep:
+    """Step for one or more instructions of the same `words`: the opcode and everything after it except the operands.
+
+    `act` executes them; `targets` and each of `sources` are rows of the 32-bit file, int[instruction, register].
+    """
+
+    words: tuple[str, ...]
+    act: Callable[[Warp, FusedStep], None]
+    sites: tuple[int, ...]
+    targets: Rows
+    sources: tuple[Rows, ...]
+
+    def __call__(self, warp: Warp) -> None:
+        self.act(warp, self)
+
+    def joined(self, later: FusedStep) -> FusedStep | None:
+        """Both steps merged; None if they differ in kind, or if `later` uses registers that these write."""
+        if later.words != self.words or len(self.sites) + len(later.sites) > MOST_FUSED:
+            return None
+        if np.isin((*later.targets.flat, *(row for rows in later.sources for row in rows.flat)), self.targets).any():
+            return None
+        return replace(
+            self,
+            sites=self.sites + later.sites,
+            targets=np.concatenate((self.targets, later.targets)),
+            sources=tuple(map(np.concatenate, zip(self.sources, later.sources, strict=True))),
+        )

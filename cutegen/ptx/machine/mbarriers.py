@@ -15,9 +15,8 @@ from cutegen.ptx.machine.shared import SharedMemory
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.watch.ordering import Ordering
 from cutegen.ptx.watch.paged import MANY
-from cutegen.ptx.watch.released_knowledge import NOTHING, ReleasedKnowledge, join
 from cutegen.ptx.watch.shadow import MAX_AGENTS, Access
-from cutegen.ptx.watch.vector_clock import Clock, later
+from cutegen.ptx.watch.vector_clock import NOTHING, Clock, ReleasedKnowledge, join, later
 from cutegen.ptx.watch.violations import ViolationKind
 
 OBJECT_BYTES = 8

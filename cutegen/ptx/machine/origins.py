@@ -9,7 +9,7 @@ import numpy as np
 from cutegen.ptx.machine.frame import NEVER, Origins
 from cutegen.ptx.machine.warp import Mask, Warp
 from cutegen.ptx.text.flow import RegisterKey
-from cutegen.ptx.text.types import WARP_LANES
+from cutegen.ptx.text.syntax import WARP_LANES
 
 DEFINED: Origins = np.zeros(WARP_LANES, np.int32)
 

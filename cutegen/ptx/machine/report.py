@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from cutegen.ptx.text.types import Dim3
+from cutegen.ptx.text.syntax import Dim3
 from cutegen.ptx.watch.violations import Violation
 
 

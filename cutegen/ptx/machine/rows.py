@@ -14,7 +14,7 @@ from cutegen.ptx.machine.lowering import Lowerer, Lowering, Predicate
 from cutegen.ptx.machine.undefined import SpreadLowerer, from_own_lane
 from cutegen.ptx.text.flow import Ends
 from cutegen.ptx.text.syntax import Address, Instruction
-from cutegen.ptx.watch.agents import Agent
+from cutegen.ptx.watch.actor import Agent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

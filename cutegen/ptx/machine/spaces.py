@@ -27,8 +27,7 @@ from cutegen.ptx.machine.memory import (
 from cutegen.ptx.machine.shared import SharedMemory
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.text.link import FRAME_SPACES
-from cutegen.ptx.text.syntax import CALL_SPACE, Address, Instruction, Operand, Symbol
-from cutegen.ptx.text.types import WARP_LANES
+from cutegen.ptx.text.syntax import CALL_SPACE, WARP_LANES, Address, Instruction, Operand, Symbol
 
 Lanes: TypeAlias = npt.NDArray[np.bool_]
 CLUSTER_SPACE = "shared::cluster"

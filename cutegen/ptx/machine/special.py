@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cutegen.ptx.machine.grid import Shape
-from cutegen.ptx.text.types import WARP_LANES, Dim3
+from cutegen.ptx.text.syntax import WARP_LANES, Dim3
 
 _DIM3 = ("%tid", "%ntid", "%ctaid", "%nctaid", "%clusterid", "%nclusterid", "%cluster_ctaid", "%cluster_nctaid")
 RESERVED_SMEM_BYTES = 1024

@@ -17,22 +17,24 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from cutegen.ptx.arithmetic import tensor_core
 from cutegen.ptx.arithmetic.rounding import Array
-from cutegen.ptx.arithmetic.tcgen05_mma import ELEMENT_TYPES, BlockFactors, factor_of, multiply, multiply_grouped
-from cutegen.ptx.arithmetic.warpgroup_mma import Factor, multiply_wide_integers
-from cutegen.ptx.machine.descriptor import tcgen05_chunks
-from cutegen.ptx.machine.instruction_descriptor import K_BYTES, PACKED_KINDS, InstructionDescriptor, decode_instruction
-from cutegen.ptx.machine.tensor_layouts import CopyShape, Piece, accumulator_pieces, factor_words
-from cutegen.ptx.machine.tensor_memory import LANE_SHIFT, TensorMemory, halves_of
+from cutegen.ptx.machine import tensor_memory
+from cutegen.ptx.machine.descriptor import (
+    K_BYTES,
+    PACKED_KINDS,
+    InstructionDescriptor,
+    decode_instruction,
+    tcgen05_chunks,
+)
 from cutegen.ptx.machine.warp import Warp
-from cutegen.ptx.watch.tensor_order import TensorAccess, Way
-from cutegen.ptx.watch.tensor_region import COLUMNS, LANES, Region
+from cutegen.ptx.watch.tensor_order import COLUMNS, LANES, Region, TensorAccess, Way
 from cutegen.ptx.watch.violations import ViolationKind
 
 if TYPE_CHECKING:
     from cutegen.ptx.machine.cta import Cta
 
-_COLUMN_MASK, _FACTOR_ADDRESS_MASK = (1 << LANE_SHIFT) - 1, 0x3FFFFFFF
+_COLUMN_MASK, _FACTOR_ADDRESS_MASK = (1 << tensor_memory.LANE_SHIFT) - 1, 0x3FFFFFFF
 _WORD_BYTES = 4
 _CHUNK_BYTES = 16
 _A_COLUMNS = K_BYTES // _WORD_BYTES
@@ -73,8 +75,8 @@ class _Part:
     """The part of one CTA of the group: the words of its rows of D, its chunks of A and B, its factors."""
 
     cta: Cta
-    memory: TensorMemory
-    pieces: tuple[Piece, ...]
+    memory: tensor_memory.TensorMemory
+    pieces: tuple[tensor_memory.Piece, ...]
     a: Array | Region
     b: Array
     factors: tuple[Region, Region] | None
@@ -92,7 +94,7 @@ def issue_mma(warp: Warp, site: int, form: MmaForm, operands: MmaOperands) -> No
     _check_factors(warp, site, form, instruction)
     unit = warp.cta.cluster.tensor
     column = operands.d & _COLUMN_MASK
-    accumulator = form.kind, instruction.m, instruction.n, form.ctas, column, operands.d >> LANE_SHIFT
+    accumulator = form.kind, instruction.m, instruction.n, form.ctas, column, operands.d >> tensor_memory.LANE_SHIFT
     access = unit.order.access(warp, site, Way.MMA, accumulator)
     reader = unit.order.access(warp, site, Way.MMA)
     for part in parts:
@@ -100,9 +102,9 @@ def issue_mma(warp: Warp, site: int, form: MmaForm, operands: MmaOperands) -> No
     unit.issue(partial(_execute, warp, site, form, instruction, operands, parts), warp.cta.schedule)
 
 
-def issue_copy(warp: Warp, site: int, shape: CopyShape, ctas: int, address: int, descriptor: int) -> None:
+def issue_copy(warp: Warp, site: int, shape: tensor_memory.CopyShape, ctas: int, address: int, descriptor: int) -> None:
     """The only active lane of `warp` issues a copy from shared to tensor memory."""
-    unit, column, lane = warp.cta.cluster.tensor, address & _COLUMN_MASK, address >> LANE_SHIFT
+    unit, column, lane = warp.cta.cluster.tensor, address & _COLUMN_MASK, address >> tensor_memory.LANE_SHIFT
     members = unit.group_of(warp, site, ctas)
     width = shape.row_bytes // _WORD_BYTES
     try:
@@ -136,7 +138,7 @@ def issue_shift(warp: Warp, site: int, ctas: int, address: int) -> None:
 
     The last row of 32 stays: this is what `.ashift` was seen to do on a B200 (CUTLASS, a comment in an example).
     """
-    unit, column, lane = warp.cta.cluster.tensor, address & _COLUMN_MASK, address >> LANE_SHIFT
+    unit, column, lane = warp.cta.cluster.tensor, address & _COLUMN_MASK, address >> tensor_memory.LANE_SHIFT
     members = unit.group_of(warp, site, ctas)
     if lane % 32 or lane >= LANES or column + _SHIFTED_COLUMNS > COLUMNS:
         _refuse(warp, site, f"a shift at lane {lane}, column {column}; expected a lane of 0, 32, 64 or 96")
@@ -176,8 +178,8 @@ def _check_factors(warp: Warp, site: int, form: MmaForm, found: InstructionDescr
 
 def _part(cta: Cta, form: MmaForm, found: InstructionDescriptor, given: MmaOperands) -> _Part:
     rows, columns, width = found.m // form.ctas, found.n // form.ctas, found.element_bytes
-    lane, column = given.d >> LANE_SHIFT, given.d & _COLUMN_MASK
-    pieces = accumulator_pieces(found.m, found.n, form.ctas, lane, column)
+    lane, column = given.d >> tensor_memory.LANE_SHIFT, given.d & _COLUMN_MASK
+    pieces = tensor_memory.accumulator_pieces(found.m, found.n, form.ctas, lane, column)
     if given.a_address is not None:
         a: Array | Region = _rows_of_a(found, form, given.a_address)
     else:
@@ -191,11 +193,13 @@ def _part(cta: Cta, form: MmaForm, found: InstructionDescriptor, given: MmaOpera
     if given.factors is not None:
         halves = form.ctas == 2 and found.m == LANES
         places = [address & _FACTOR_ADDRESS_MASK for address in given.factors]
-        if any(place >> LANE_SHIFT for place in places):
-            raise ValueError(f"factors at lane {max(place >> LANE_SHIFT for place in places)}; expected lane 0")
+        if any(place >> tensor_memory.LANE_SHIFT for place in places):
+            raise ValueError(
+                f"factors at lane {max(place >> tensor_memory.LANE_SHIFT for place in places)}; expected lane 0"
+            )
         factors = (
-            factor_words(rows, places[0], halves=False),
-            factor_words(found.n, places[1], halves=halves),
+            tensor_memory.factor_words(rows, places[0], halves=False),
+            tensor_memory.factor_words(found.n, places[1], halves=halves),
         )
         if any(region.column_range()[1] > COLUMNS for region in factors):
             raise ValueError("factors beyond the last column of tensor memory")
@@ -214,7 +218,7 @@ def _check_atoms(descriptor: int, found: InstructionDescriptor, *, transposes: b
 
 def _rows_of_a(found: InstructionDescriptor, form: MmaForm, address: int) -> Region:
     """A's words in tensor memory: one row per lane; of a pair with M = 128, its 64 rows are there twice."""
-    lane, column = address >> LANE_SHIFT, address & _COLUMN_MASK
+    lane, column = address >> tensor_memory.LANE_SHIFT, address & _COLUMN_MASK
     rows = found.m // form.ctas
     if found.transposes_a:
         raise ValueError("A in tensor memory that is not K-major, which does not exist")
@@ -226,7 +230,7 @@ def _rows_of_a(found: InstructionDescriptor, form: MmaForm, address: int) -> Reg
         if lane:
             raise ValueError(f"A is at lane {lane} of tensor memory; expected 0")
         return Region(slice(0, LANES), slice(column, column + _A_COLUMNS))
-    return accumulator_pieces(found.m, _A_COLUMNS, form.ctas, lane, column)[0].region
+    return tensor_memory.accumulator_pieces(found.m, _A_COLUMNS, form.ctas, lane, column)[0].region
 
 
 def _read_shared(warp: Warp, site: int, cta: Cta, chunks: Array, access: TensorAccess) -> None:
@@ -320,7 +324,7 @@ def _accumulator(part: _Part, found: InstructionDescriptor) -> Array:
     for piece in part.pieces:
         words[piece.rows, piece.columns] = part.memory.words[piece.region.index]
     if found.d == "f16":
-        return halves_of(words)
+        return tensor_memory.halves_of(words)
     return words.view({"f32": np.float32, "s32": np.int32}[found.d])
 
 
@@ -338,7 +342,7 @@ def _write(part: _Part, found: InstructionDescriptor, new: Array, disabled: npt.
         part.memory.words[piece.region.index] = np.where(keeps[:, None], old, values)
 
 
-_FactorsOfBoth = tuple[BlockFactors, BlockFactors] | None
+_FactorsOfBoth = tuple[tensor_core.BlockFactors, tensor_core.BlockFactors] | None
 _Compute = Callable[[Array, Array | None, _FactorsOfBoth], Array]
 
 
@@ -346,22 +350,22 @@ def _computation(found: InstructionDescriptor, form: MmaForm, b: Array) -> _Comp
     """The function from A's codes, the accumulator (None: zeros) and the factors to the new accumulator."""
     if found.kind == "i8":
         right = b.view(np.int8) if found.b == "s8" else b
-        return lambda a, old, _: multiply_wide_integers(
+        return lambda a, old, _: tensor_core.multiply_wide_integers(
             a.view(np.int8) if found.a == "s8" else a,
             right,
             np.zeros((len(a), len(b)), np.int32) if old is None else old,
             saturate=found.saturates,
         )
     dtype = np.dtype(np.float16 if found.d == "f16" else np.float32)
-    of_b = factor_of(ELEMENT_TYPES[found.b], b, negated=found.negates_b)
+    of_b = tensor_core.factor_of(tensor_core.ELEMENT_TYPES[found.b], b, negated=found.negates_b)
 
     def compute(a: Array, old: Array | None, factors: _FactorsOfBoth) -> Array:
-        of_a: Factor = factor_of(ELEMENT_TYPES[found.a], a, negated=found.negates_a)
+        of_a: tensor_core.Factor = tensor_core.factor_of(tensor_core.ELEMENT_TYPES[found.a], a, negated=found.negates_a)
         c = np.zeros((len(a), len(b)), dtype) if old is None else old
         if found.kind in PACKED_KINDS:
             assert factors is not None
-            return multiply_grouped(of_a.values, of_b.values, factors, c)
-        return multiply(of_a, of_b, c, factors)
+            return tensor_core.multiply_grouped(of_a.values, of_b.values, factors, c)
+        return tensor_core.multiply_tcgen05(of_a, of_b, c, factors)
 
     return compute
 
@@ -377,5 +381,7 @@ def _factors(warp: Warp, site: int, form: MmaForm, found: InstructionDescriptor,
             _refuse(warp, site, f"the factors of row {row} are not the same in the quarters of tensor memory")
         codes = np.ascontiguousarray(words[0]).view(np.uint8).reshape(-1, _WORD_BYTES)
         chosen = codes[:, first : first + form.blocks].T
-        decoded.append((BlockFactors.ue8m0 if found.factors == "ue8m0" else BlockFactors.ue4m3)(chosen))
+        decoded.append(
+            (tensor_core.BlockFactors.ue8m0 if found.factors == "ue8m0" else tensor_core.BlockFactors.ue4m3)(chosen)
+        )
     return decoded[0], decoded[1]

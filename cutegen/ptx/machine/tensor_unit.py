@@ -18,8 +18,8 @@ from cutegen.ptx.machine.mbarriers import Mbarrier
 from cutegen.ptx.machine.policy import Schedule
 from cutegen.ptx.machine.tensor_memory import TensorMemory, choose_columns
 from cutegen.ptx.machine.warp import Warp
-from cutegen.ptx.watch.released_knowledge import ReleasedKnowledge
 from cutegen.ptx.watch.tensor_order import TensorOrder, Way
+from cutegen.ptx.watch.vector_clock import ReleasedKnowledge
 from cutegen.ptx.watch.violations import ViolationKind
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ from cutegen.ptx.machine.lowering import Lowering, Predicate, Step
 from cutegen.ptx.machine.origins import DEFINED, define, mark, origins_of
 from cutegen.ptx.machine.warp import Mask, Warp
 from cutegen.ptx.text.flow import RegisterKey, keys_of
-from cutegen.ptx.text.syntax import Instruction
-from cutegen.ptx.text.types import WARP_LANES, scalar_type
+from cutegen.ptx.text.syntax import WARP_LANES, Instruction, scalar_type
 from cutegen.ptx.watch.violations import ViolationKind
 
 Spread: TypeAlias = Callable[[Warp, Sequence[Origins]], Origins]

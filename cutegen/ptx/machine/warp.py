@@ -12,13 +12,12 @@ import numpy.typing as npt
 
 from cutegen.ptx.machine.frame import Frame
 from cutegen.ptx.machine.special import Place
-from cutegen.ptx.machine.tensor_loads import TensorLoads, TensorStores
-from cutegen.ptx.text.types import WARP_LANES
+from cutegen.ptx.machine.tensor_memory import TensorLoads, TensorStores
+from cutegen.ptx.text.syntax import WARP_LANES
 from cutegen.ptx.watch.async_registers import AsyncRegisters
 from cutegen.ptx.watch.global_shadow import Flights
-from cutegen.ptx.watch.released_knowledge import NOTHING, ReleasedKnowledge
 from cutegen.ptx.watch.shadow import Access
-from cutegen.ptx.watch.vector_clock import Clock, Past
+from cutegen.ptx.watch.vector_clock import NOTHING, Clock, Past, ReleasedKnowledge
 
 if TYPE_CHECKING:
     from cutegen.ptx.machine.cta import Cta

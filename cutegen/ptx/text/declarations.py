@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cutegen.errors import PtxSyntaxError
+from cutegen.ptx.text import syntax
 from cutegen.ptx.text.cursor import Cursor
-from cutegen.ptx.text.syntax import CALL_SPACE, Parameter, Prototype, Reference, Register, Symbol, Variable
-from cutegen.ptx.text.types import Kind, ScalarType, is_type, scalar_type
 
 MAX_REGISTERS = 1 << 17
 MAX_VARIABLE_BYTES = 1 << 24
@@ -22,19 +21,19 @@ _ELEMENTS = {".v2": "xy", ".v4": "xyzw"}
 """Names of the elements of a vector register, by its prefix."""
 
 
-def read_type(cursor: Cursor) -> ScalarType:
+def read_type(cursor: Cursor) -> syntax.ScalarType:
     """Reads a type, such as `.b32`."""
     word = cursor.word("a type")
-    if not is_type(word[1:]) or word[0] != ".":
+    if not syntax.is_type(word[1:]) or word[0] != ".":
         raise cursor.error(f"{word} is not a type that is known here")
-    return scalar_type(word[1:])
+    return syntax.scalar_type(word[1:])
 
 
 @dataclass(slots=True)
 class _Scope:
-    named: dict[str, Register] = field(default_factory=dict)
-    numbered: dict[str, tuple[ScalarType, int]] = field(default_factory=dict)
-    vectors: dict[str, tuple[Register, ...]] = field(default_factory=dict)
+    named: dict[str, syntax.Register] = field(default_factory=dict)
+    numbered: dict[str, tuple[syntax.ScalarType, int]] = field(default_factory=dict)
+    vectors: dict[str, tuple[syntax.Register, ...]] = field(default_factory=dict)
 
 
 class RegisterScopes:
@@ -77,7 +76,7 @@ class RegisterScopes:
                 break
         cursor.expect(";")
 
-    def find(self, name: str, cursor: Cursor) -> Register | None:
+    def find(self, name: str, cursor: Cursor) -> syntax.Register | None:
         """The register that `name` means here, or None."""
         for scope in reversed(self._scopes):
             if name in scope.named:
@@ -91,22 +90,22 @@ class RegisterScopes:
                     return scope.named[name]
         return None
 
-    def find_vector(self, name: str) -> tuple[Register, ...] | None:
+    def find_vector(self, name: str) -> tuple[syntax.Register, ...] | None:
         """The elements of the vector register that `name` means here, or None."""
         for scope in reversed(self._scopes):
             if name in scope.vectors or name in scope.named:
                 return scope.vectors.get(name)
         return None
 
-    def _allocate(self, name: str, kind: ScalarType, cursor: Cursor) -> Register:
-        bits = 1 if kind.kind is Kind.PREDICATE else max(16, kind.bits)
+    def _allocate(self, name: str, kind: syntax.ScalarType, cursor: Cursor) -> syntax.Register:
+        bits = 1 if kind.kind is syntax.Kind.PREDICATE else max(16, kind.bits)
         if bits not in self.rows:
             raise cursor.error(f"registers of type .{kind.name} are not supported")
         row = self.rows[bits]
         if row >= MAX_REGISTERS:
             raise cursor.error(f"more than {MAX_REGISTERS} registers")
         self.rows[bits] = row + 1
-        return Register(name, bits, row)
+        return syntax.Register(name, bits, row)
 
 
 def _read_align(cursor: Cursor) -> int | None:
@@ -133,7 +132,7 @@ def _read_dimensions(cursor: Cursor) -> list[int]:
     return lengths
 
 
-def read_variable(cursor: Cursor, space: str) -> Variable:
+def read_variable(cursor: Cursor, space: str) -> syntax.Variable:
     """Reads the rest of a variable declaration after its state space, with the semicolon."""
     line = cursor.line
     align = _read_align(cursor)
@@ -143,14 +142,14 @@ def read_variable(cursor: Cursor, space: str) -> Variable:
     name = cursor.word("a variable's name")
     lengths = _read_dimensions(cursor)
     size = kind.size_bytes * math.prod(lengths) or None
-    initial, references = b"", list[Reference]()
+    initial, references = b"", list[syntax.Reference]()
     if cursor.accept("="):
         initial = _read_initial(cursor, kind, lengths, 0, references)
         size = size or len(initial) or None
     cursor.expect(";")
     if size is None and space != "shared":
         raise PtxSyntaxError(f"variable {name} has no size", line=line)
-    return Variable(
+    return syntax.Variable(
         name=name,
         space=space,
         align_bytes=align or kind.size_bytes,
@@ -162,7 +161,7 @@ def read_variable(cursor: Cursor, space: str) -> Variable:
 
 
 def _read_initial(
-    cursor: Cursor, kind: ScalarType, lengths: list[int], place: int, references: list[Reference]
+    cursor: Cursor, kind: syntax.ScalarType, lengths: list[int], place: int, references: list[syntax.Reference]
 ) -> bytes:
     """Bytes of an initializer: a number or the address of a symbol, or for an array braces of its rows.
 
@@ -183,21 +182,21 @@ def _read_initial(
     return b"".join(rows)
 
 
-def _read_reference(cursor: Cursor, kind: ScalarType) -> Symbol:
+def _read_reference(cursor: Cursor, kind: syntax.ScalarType) -> syntax.Symbol:
     """Reads `symbol`, `symbol+4` or `generic(symbol)+4`; a symbol in global memory or a function has one address."""
-    if kind.bits != 64 or kind.kind is Kind.FLOAT:
+    if kind.bits != 64 or kind.kind is syntax.Kind.FLOAT:
         raise cursor.error(f"an address initializes .u64, not .{kind.name}")
     name = cursor.word("a variable or a function")
     if name == "generic" and cursor.accept("("):
         name = cursor.word("a variable or a function")
         cursor.expect(")")
     offset = cursor.integer("the offset of an address", limit=MAX_VARIABLE_BYTES) if cursor.accept("+") else 0
-    return Symbol(name, offset)
+    return syntax.Symbol(name, offset)
 
 
-def _pack(cursor: Cursor, kind: ScalarType, place: int, references: list[Reference]) -> bytes:
+def _pack(cursor: Cursor, kind: syntax.ScalarType, place: int, references: list[syntax.Reference]) -> bytes:
     if cursor.kind() == "word":
-        references.append(Reference(place, _read_reference(cursor, kind)))
+        references.append(syntax.Reference(place, _read_reference(cursor, kind)))
         return bytes(kind.size_bytes)
     literal = cursor.literal()
     if kind.name in ("f32", "f64") and literal.float_bits == kind.bits:
@@ -212,9 +211,9 @@ def _pack(cursor: Cursor, kind: ScalarType, place: int, references: list[Referen
     return (int(literal.value) & ((1 << kind.bits) - 1)).to_bytes(kind.size_bytes, "little")
 
 
-def read_parameters(cursor: Cursor) -> tuple[Parameter, ...]:
+def read_parameters(cursor: Cursor) -> tuple[syntax.Parameter, ...]:
     """Reads a kernel's `( .param ..., ... )`; offsets follow the alignment of each."""
-    parameters: list[Parameter] = []
+    parameters: list[syntax.Parameter] = []
     offset = 0
     if not cursor.accept("("):
         return ()
@@ -228,7 +227,7 @@ def read_parameters(cursor: Cursor) -> tuple[Parameter, ...]:
         count = math.prod(lengths) if lengths else None
         align = align or kind.size_bytes
         offset = -(-offset // align) * align
-        parameter = Parameter(name=name, type=kind, count=count, align_bytes=align, offset_bytes=offset)
+        parameter = syntax.Parameter(name=name, type=kind, count=count, align_bytes=align, offset_bytes=offset)
         parameters.append(parameter)
         offset += parameter.size_bytes
         if offset > 1 << 15:
@@ -238,9 +237,9 @@ def read_parameters(cursor: Cursor) -> tuple[Parameter, ...]:
     return tuple(parameters)
 
 
-def read_formals(cursor: Cursor) -> tuple[Variable, ...]:
+def read_formals(cursor: Cursor) -> tuple[syntax.Variable, ...]:
     """Reads the `( .param ..., ... )` of a function's parameters or results, or nothing."""
-    formals: list[Variable] = []
+    formals: list[syntax.Variable] = []
     if not cursor.accept("("):
         return ()
     while not cursor.accept(")"):
@@ -255,9 +254,9 @@ def read_formals(cursor: Cursor) -> tuple[Variable, ...]:
         if not size:
             raise cursor.error("a variable number of arguments is supported for vprintf alone")
         formals.append(
-            Variable(
+            syntax.Variable(
                 name=name,
-                space=CALL_SPACE,
+                space=syntax.CALL_SPACE,
                 align_bytes=align or kind.size_bytes,
                 size_bytes=size,
                 initial=b"",
@@ -269,14 +268,14 @@ def read_formals(cursor: Cursor) -> tuple[Variable, ...]:
     return tuple(formals)
 
 
-def read_prototype(cursor: Cursor) -> Prototype:
+def read_prototype(cursor: Cursor) -> syntax.Prototype:
     """Reads the rest of a `.callprototype (results) _ (parameters);`."""
     returns = read_formals(cursor)
     cursor.expect("_")
     parameters = read_formals(cursor)
     cursor.accept(".noreturn")
     cursor.expect(";")
-    return Prototype(tuple(v.size_bytes or 0 for v in returns), tuple(v.size_bytes or 0 for v in parameters))
+    return syntax.Prototype(tuple(v.size_bytes or 0 for v in returns), tuple(v.size_bytes or 0 for v in parameters))
 
 
 def _skip_pointer_attributes(cursor: Cursor) -> None:

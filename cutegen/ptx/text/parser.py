@@ -11,9 +11,8 @@ from dataclasses import dataclass, field, replace
 
 from cutegen.errors import PtxSyntaxError
 from cutegen.ptx.text import syntax
-from cutegen.ptx.text.cursor import Cursor
+from cutegen.ptx.text.cursor import Cursor, tokenize
 from cutegen.ptx.text.declarations import RegisterScopes, read_formals, read_parameters, read_prototype, read_variable
-from cutegen.ptx.text.tokens import tokenize
 
 _LINKAGE = (".visible", ".extern", ".weak", ".common")
 _SPACES = (".global", ".const", ".shared", ".local")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cutegen.ptx.text.types import WARP_LANES
+from cutegen.ptx.text.syntax import WARP_LANES
 from cutegen.ptx.watch.actor import Actor
 from cutegen.ptx.watch.violations import ViolationKind
 

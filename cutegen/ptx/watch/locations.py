@@ -22,7 +22,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from cutegen.ptx.text.types import WARP_LANES
+from cutegen.ptx.text.syntax import WARP_LANES
 from cutegen.ptx.watch.actor import Actor
 from cutegen.ptx.watch.ordering import Ordering
 from cutegen.ptx.watch.semantics import (

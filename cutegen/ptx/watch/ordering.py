@@ -27,11 +27,21 @@ from functools import reduce
 import numpy as np
 import numpy.typing as npt
 
-from cutegen.ptx.text.types import WARP_LANES
+from cutegen.ptx.text.syntax import WARP_LANES
 from cutegen.ptx.watch.actor import Actor
 from cutegen.ptx.watch.paged import several
-from cutegen.ptx.watch.released_knowledge import NO_TICKS, NOTHING, ReleasedKnowledge, join
-from cutegen.ptx.watch.vector_clock import NO_PAST, Clock, Past, join_pasts, later, ticks_of
+from cutegen.ptx.watch.vector_clock import (
+    NO_PAST,
+    NO_TICKS,
+    NOTHING,
+    Clock,
+    Past,
+    ReleasedKnowledge,
+    join,
+    join_pasts,
+    later,
+    ticks_of,
+)
 
 _NO_THREADS = np.zeros(0, np.int64)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cutegen.ptx.text.types import WARP_LANES
+from cutegen.ptx.text.syntax import WARP_LANES
 from cutegen.ptx.watch.actor import Actor
 from cutegen.ptx.watch.ordering import Ordering
 

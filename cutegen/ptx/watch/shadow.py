@@ -18,13 +18,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from cutegen.ptx.text.types import WARP_LANES
-from cutegen.ptx.watch.actor import Actor
-from cutegen.ptx.watch.agents import Proxy
+from cutegen.ptx.text.syntax import WARP_LANES
+from cutegen.ptx.watch.actor import Actor, Proxy, SiteTable
 from cutegen.ptx.watch.ordering import Ordering
 from cutegen.ptx.watch.paged import MANY, THREAD_BITS, Stamps, owners_of
 from cutegen.ptx.watch.semantics import CLUSTER_REACH, CTA_REACH, TOO_NARROW
-from cutegen.ptx.watch.sites import SiteTable
 from cutegen.ptx.watch.violations import Monitor, ViolationKind
 
 _SITE_BITS = 18

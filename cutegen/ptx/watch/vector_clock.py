@@ -1,8 +1,4 @@
-"""Past of an event: the last ordered ticks of each agent of each cluster, and of single threads.
-
-A vector clock over clusters (Fidge, "Timestamps in message-passing systems that preserve the partial ordering";
-Flanagan and Freund, "FastTrack"), kept sparse: it omits clusters without known ticks.
-"""
+"""Past of an event: the last ordered ticks of each agent and of single threads, and what of it is passed on."""
 
 from __future__ import annotations
 
@@ -14,8 +10,14 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from cutegen.ptx.text.types import WARP_LANES
+from cutegen.ptx.text.syntax import WARP_LANES
 from cutegen.ptx.watch.semantics import Audience
+
+# Past of an event: the last ordered ticks of each agent of each cluster, and of single threads.
+#
+# A vector clock over clusters (Fidge, "Timestamps in message-passing systems that preserve the partial ordering";
+# Flanagan and Freund, "FastTrack"), kept sparse: it omits clusters without known ticks.
+
 
 Clock: TypeAlias = npt.NDArray[np.int64]
 
@@ -111,3 +113,43 @@ def join_parts(a: Mapping[Audience, Past], b: Mapping[Audience, Past]) -> Mappin
     if not a:
         return b
     return {**a, **{audience: join_pasts(a.get(audience, NO_PAST), past) for audience, past in b.items()}}
+
+
+# Clocks that an arrival, a release or a copy that lands passes on to those that wait for it, see `ordering`.
+
+
+NO_TICKS: Clock = np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasedKnowledge:
+    """Knowledge that an arrival passes on: each agent's last ordered tick, and its last one before a proxy fence."""
+
+    known: Clock
+    fenced: Clock
+    strict: Clock
+    """Like `known`, but a lane that arrives alone covers only itself, not its warp."""
+    far: Past = NO_PAST
+    """Ordered accesses of other clusters, and of single threads."""
+    seen: Clock = field(default_factory=lambda: NO_TICKS)
+    """The last tick of each agent that has definitely happened, visible or not."""
+    in_scope: Clock | None = None
+    """`known`, without what a release or an acquire passes on that does not include the other side; None: all of it."""
+
+    def within_scopes(self) -> Clock:
+        """Knowledge passed on by releases and acquires that include each other."""
+        return self.known if self.in_scope is None else self.in_scope
+
+
+NOTHING = ReleasedKnowledge(NO_TICKS, NO_TICKS, NO_TICKS)
+
+
+def join(a: ReleasedKnowledge, b: ReleasedKnowledge) -> ReleasedKnowledge:
+    """The union of both."""
+    strict, seen = later(a.strict, b.strict), later(a.seen, b.seen)
+    in_scope = None
+    if a.in_scope is not None or b.in_scope is not None:
+        in_scope = later(a.within_scopes(), b.within_scopes())
+    return ReleasedKnowledge(
+        later(a.known, b.known), later(a.fenced, b.fenced), strict, join_pasts(a.far, b.far), seen, in_scope
+    )

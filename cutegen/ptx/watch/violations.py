@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from cutegen.errors import PtxFault
-from cutegen.ptx.text.syntax import Instruction
-from cutegen.ptx.text.types import Dim3
+from cutegen.ptx.text.syntax import Dim3, Instruction
 
 MAX_GATHERED = 1000
 

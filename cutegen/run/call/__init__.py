@@ -1,6 +1,6 @@
 """One call's operands, for GPU and CPU.
 
-    operands.py          a caller's tensor -> TensorView; dlpack.py and cuda_array.py read other arrays than NumPy's
+    operands.py          a caller's tensor -> TensorView; interfaces.py reads other arrays than NumPy's
     storage.py           the required memory layout of each matrix; allocation
     check.py             do these operands fit this kernel? suggestions.py: code to paste if not
     memory_overlap.py    addresses: alignment, shared memory

@@ -12,7 +12,7 @@ from typing import Any
 from cutegen.contract.launch import OPERANDS, RESULT, SCALARS, LaunchContract
 from cutegen.errors import OperandError
 from cutegen.run.call.storage import call_tensors
-from cutegen.support.literals import literal
+from cutegen.support.words import literal
 
 TENSOR_NAMES = (
     "scale_a",

@@ -15,7 +15,7 @@ import numpy as np
 
 from cutegen.errors import CutegenError, OperandError
 from cutegen.hardware import DTYPES
-from cutegen.run.call import cuda_array, dlpack
+from cutegen.run.call import interfaces
 from cutegen.run.driver import load_driver
 
 Device = tuple[str, int]
@@ -211,7 +211,7 @@ def _element_strides(strides_bytes: tuple[int, ...], item_bytes: int, name: str)
 
 def _view_cuda_array(operand: Any, table: Any, name: str) -> TensorView:
     with _foreign(name, "a malformed __cuda_array_interface__"):
-        array = cuda_array.read(table)
+        array = interfaces.read_cuda_array(table)
         if array.masked:
             raise _masked(name)
         device = _cuda_array_device(operand, array.pointer)
@@ -248,16 +248,16 @@ def _masked(name: str) -> OperandError:
 def _cuda_array_device(operand: Any, pointer: int) -> Device:
     """Return the device. The interface names none: DLPack does if available, else the driver knows the address."""
     if hasattr(operand, "__dlpack_device__"):
-        return dlpack.device_of(operand)
+        return interfaces.device_of(operand)
     # An empty array has no address to look up, and nothing to launch.
     return ("cuda", load_driver().ordinal_of(pointer) if pointer else 0)
 
 
 def _view_dlpack(operand: Any, name: str, stream: int | None) -> TensorView:
     with _foreign(name, "an object that does not export itself"):
-        device = dlpack.device_of(operand)
+        device = interfaces.device_of(operand)
         consumer = (stream or LEGACY_STREAM) if device[0] == "cuda" else None
-        tensor = dlpack.read(operand, device, consumer)
+        tensor = interfaces.read_capsule(operand, device, consumer)
     strides = compact_strides(tensor.shape) if tensor.strides is None else tensor.strides
     form = Form(tensor.shape, strides, tensor.dtype, device, _framework(operand), tensor.read_only)
     return TensorView(tensor.pointer, form, consumer, tensor.capsule)

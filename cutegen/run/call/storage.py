@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from cutegen.contract import launch
-from cutegen.contract.groups import Groups
-from cutegen.contract.problem import ProblemShape
+from cutegen.contract.problem import Groups, ProblemShape
 from cutegen.errors import OperandError
 from cutegen.hardware import DTYPES, DType, dtype
 from cutegen.run.call.bits import CARRIERS

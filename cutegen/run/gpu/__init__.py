@@ -1,4 +1,4 @@
 """Launches on a GPU.
 
-The cubin (launch.py, by raw_driver.py), tensor maps (tensor_maps.py), additional memory (workspace.py).
+The cubin and its tensor maps (launch.py, by raw_driver.py), additional memory (workspace.py).
 """

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from cutegen.show.canvas.drawing import Box, Outline, Picture, Text, framed
 from cutegen.show.canvas.latex import to_latex
-from cutegen.show.canvas.picture import Box, Outline, Picture, Text, framed
 from cutegen.show.canvas.png import to_png
 from cutegen.show.canvas.svg import to_svg
 

@@ -9,15 +9,13 @@ from numpy.typing import NDArray
 
 from cutegen.hardware import phases, wavefronts
 from cutegen.hardware.units import BANK_BYTES, BANK_ROW_BYTES, BANKS, WARP
-from cutegen.show.canvas.colors import CONFLICT, HUES, PALE, bank_color, hue
-from cutegen.show.canvas.grid import Cell, cell_size, grid, legend
-from cutegen.show.canvas.picture import Picture, above, beside, captioned
+from cutegen.show.canvas import drawing
 from cutegen.support.words import plural
 
 Table = NDArray[np.int64]
 
 
-def bank_tile(table: Table, element_bytes: int, modes: tuple[str, str], *, cell_elems: int = 1) -> Picture:
+def bank_tile(table: Table, element_bytes: int, modes: tuple[str, str], *, cell_elems: int = 1) -> drawing.Picture:
     """Draw element offsets [row, column] as a grid: each cell has the bank of its first byte, and its offset below.
 
     A cell is `cell_elems` neighbors in a row, which must share a bank. `modes` names rows and columns.
@@ -25,25 +23,27 @@ def bank_tile(table: Table, element_bytes: int, modes: tuple[str, str], *, cell_
     words = table[:, ::cell_elems]
     banks = words * element_bytes // BANK_BYTES % BANKS
     cells = [
-        [Cell((f"{bank}", f"{offset}"), bank_color(bank)) for bank, offset in zip(*line, strict=True)]
+        [drawing.Cell((f"{bank}", f"{offset}"), drawing.bank_color(bank)) for bank, offset in zip(*line, strict=True)]
         for line in zip(banks.tolist(), words.tolist(), strict=True)
     ]
     columns = [f"{column}" for column in range(0, table.shape[1], cell_elems)]
-    return grid(cells, rows=[f"{row}" for row in range(len(table))], columns=columns, corner="\\".join(modes))
+    return drawing.grid(cells, rows=[f"{row}" for row in range(len(table))], columns=columns, corner="\\".join(modes))
 
 
-def bank_legend() -> Picture:
+def bank_legend() -> drawing.Picture:
     """Explain the color of each bank."""
-    return legend([Cell((f"{bank}",), bank_color(bank)) for bank in range(BANKS)], "bank, of 4 bytes")
+    return drawing.legend(
+        [drawing.Cell((f"{bank}",), drawing.bank_color(bank)) for bank in range(BANKS)], "bank, of 4 bytes"
+    )
 
 
-def phase_charts(byte_offsets: Table, access_bytes: int, places: Sequence[str]) -> Picture:
+def phase_charts(byte_offsets: Table, access_bytes: int, places: Sequence[str]) -> drawing.Picture:
     """Draw one warp's access: for each phase, which lane meets which banks. `places` are the addresses of the lanes.
 
     A dark red cell waits: an earlier lane of its phase needs another word of the same banks.
     """
     names = _bank_names(access_bytes)
-    size = cell_size([(name,) for name in (*names, f"{byte_offsets.max()}")])
+    size = drawing.cell_size([(name,) for name in (*names, f"{byte_offsets.max()}")])
     labels = [f"lane {lane}: {place}" for lane, place in enumerate(places)]
     # Equally long, so that the charts are aligned.
     labels = [label.rjust(max(map(len, labels))) for label in labels]
@@ -52,15 +52,17 @@ def phase_charts(byte_offsets: Table, access_bytes: int, places: Sequence[str]) 
         count = plural(int(wavefronts(byte_offsets[lanes], access_bytes)), "wavefront")
         title = f"Phase {phase}, lanes {lanes[0]} to {lanes[-1]}: {count}"
         cells = _phase_cells(byte_offsets[lanes], access_bytes)
-        chart = grid(cells, rows=[labels[lane] for lane in lanes], columns=names, corner="lane\\banks", size=size)
-        charts.append(captioned([title], chart))
-    return above(*(beside(*charts[i : i + 2]) for i in range(0, len(charts), 2)), gap=16)
+        chart = drawing.grid(
+            cells, rows=[labels[lane] for lane in lanes], columns=names, corner="lane\\banks", size=size
+        )
+        charts.append(drawing.captioned([title], chart))
+    return drawing.above(*(drawing.beside(*charts[i : i + 2]) for i in range(0, len(charts), 2)), gap=16)
 
 
-def phase_legend() -> Picture:
+def phase_legend() -> drawing.Picture:
     """Explain how to read `phase_charts`."""
-    entries = [Cell(("byte",), bank_color(0)), Cell(("byte",), CONFLICT)]
-    return legend(entries, "byte offset that a lane addresses; dark red: waits for the bank")
+    entries = [drawing.Cell(("byte",), drawing.bank_color(0)), drawing.Cell(("byte",), drawing.CONFLICT)]
+    return drawing.legend(entries, "byte offset that a lane addresses; dark red: waits for the bank")
 
 
 def phase_lanes(lanes: int, access_bytes: int) -> list[range]:
@@ -75,15 +77,17 @@ def _bank_names(access_bytes: int) -> list[str]:
     return [f"{bank}-{bank + width - 1}" if width > 1 else f"{bank}" for bank in range(0, BANKS, width)]
 
 
-def _phase_cells(byte_offsets: Table, access_bytes: int) -> list[list[Cell]]:
+def _phase_cells(byte_offsets: Table, access_bytes: int) -> list[list[drawing.Cell]]:
     """Draw a row per lane, filled at its banks."""
     unit_bytes = max(access_bytes, BANK_BYTES)
     groups = BANK_ROW_BYTES // unit_bytes
     rows = []
     for offset, turn in zip(byte_offsets.tolist(), _turns(byte_offsets // unit_bytes, groups), strict=True):
         group = offset // unit_bytes % groups
-        used = Cell((f"{offset}",), CONFLICT if turn else hue(group * len(HUES) // groups))
-        rows.append([used if column == group else Cell((), PALE) for column in range(groups)])
+        used = drawing.Cell(
+            (f"{offset}",), drawing.CONFLICT if turn else drawing.hue(group * len(drawing.HUES) // groups)
+        )
+        rows.append([used if column == group else drawing.Cell((), drawing.PALE) for column in range(groups)])
     return rows
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cutegen.show.canvas.colors import BLACK, channels, ink
-from cutegen.show.canvas.picture import Align, Box, Item, Outline, Picture, Text, label_lines
+from cutegen.show.canvas.drawing import BLACK, Align, Box, Item, Outline, Picture, Text, channels, ink, label_lines
 
 _BP_PER_PX = 0.75
 _SPECIAL = "\\{}$&#%_~^"

@@ -11,15 +11,18 @@ from io import BytesIO
 from typing import Any
 
 from cutegen.errors import OutsideError, RequestError
-from cutegen.show.canvas.colors import BLACK, WHITE, ink
-from cutegen.show.canvas.picture import Align, Box, Item, Outline, Picture, Text, label_lines, text_width
+from cutegen.show.canvas import drawing
 
 SCALE = 2  # dots per pixel: sharp on current screens
 MAX_DOTS = 16_384  # per side
-_SHARES: dict[Align, float] = {"start": 0.0, "middle": 0.5, "end": 1.0}  # of the text's width, left of its place
+_SHARES: dict[drawing.Align, float] = {
+    "start": 0.0,
+    "middle": 0.5,
+    "end": 1.0,
+}  # of the text's width, left of its place
 
 
-def to_png(picture: Picture, title: str) -> bytes:
+def to_png(picture: drawing.Picture, title: str) -> bytes:
     """Return one PNG file, two dots per pixel. Raises OutsideError without Pillow, RequestError beyond 8192 pixels."""
     try:
         from PIL import Image, ImageDraw, PngImagePlugin
@@ -32,7 +35,7 @@ def to_png(picture: Picture, title: str) -> bytes:
         raise RequestError(
             f"PNG: found {width:,} x {height:,} dots; expected at most {MAX_DOTS:,} along a side; SVG has no limit"
         )
-    image = Image.new("RGB", (width, height), WHITE)
+    image = Image.new("RGB", (width, height), drawing.WHITE)
     canvas = ImageDraw.Draw(image)
     for item in picture.items:
         _draw(canvas, item)
@@ -43,20 +46,20 @@ def to_png(picture: Picture, title: str) -> bytes:
     return file.getvalue()
 
 
-def _draw(canvas: Any, item: Item) -> None:
+def _draw(canvas: Any, item: drawing.Item) -> None:
     match item:
-        case Box():
-            canvas.rectangle(_corners(item), fill=item.fill, outline=WHITE, width=SCALE)
-            for line in label_lines(item):
-                _write(canvas, line, color=ink(item.fill))
-        case Outline():
-            canvas.rectangle(_corners(item), outline=BLACK, width=SCALE)
-        case Text():
+        case drawing.Box():
+            canvas.rectangle(_corners(item), fill=item.fill, outline=drawing.WHITE, width=SCALE)
+            for line in drawing.label_lines(item):
+                _write(canvas, line, color=drawing.ink(item.fill))
+        case drawing.Outline():
+            canvas.rectangle(_corners(item), outline=drawing.BLACK, width=SCALE)
+        case drawing.Text():
             _write(canvas, item)
 
 
-def _write(canvas: Any, text: Text, *, color: str = BLACK) -> None:
-    cell = text_width("0", text.size_px) * SCALE
+def _write(canvas: Any, text: drawing.Text, *, color: str = drawing.BLACK) -> None:
+    cell = drawing.text_width("0", text.size_px) * SCALE
     left = text.x * SCALE - _SHARES[text.align] * cell * len(text.text)
     for i, character in enumerate(text.text):
         glyph = _glyph(character, text.size_px, text.bold)
@@ -70,7 +73,7 @@ def _glyph(character: str, size_px: float, bold: bool) -> Any:
     from PIL import Image, ImageDraw, ImageFont
 
     font = ImageFont.load_default(size_px * SCALE)
-    cell = round(text_width("0", size_px) * SCALE)
+    cell = round(drawing.text_width("0", size_px) * SCALE)
     stroke = 0.25 * SCALE if bold else 0  # there is no bold font
     natural, height = max(1, round(font.getlength(character) + 2 * stroke)), round(2 * size_px * SCALE)
     mask = Image.new("L", (natural, height), 0)
@@ -78,6 +81,6 @@ def _glyph(character: str, size_px: float, bold: bool) -> Any:
     return mask if natural <= cell else mask.resize((cell, height), Image.Resampling.LANCZOS)
 
 
-def _corners(item: Box | Outline) -> tuple[float, float, float, float]:
+def _corners(item: drawing.Box | drawing.Outline) -> tuple[float, float, float, float]:
     """Return inclusive corners for Pillow; neighbors share their border."""
     return item.x * SCALE, item.y * SCALE, (item.x + item.width) * SCALE, (item.y + item.height) * SCALE

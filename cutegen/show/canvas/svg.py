@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from xml.sax.saxutils import escape
 
-from cutegen.show.canvas.colors import BLACK, WHITE, ink
-from cutegen.show.canvas.picture import CELL_PX, Align, Box, Outline, Picture, Text, label_lines
+from cutegen.show.canvas.drawing import BLACK, CELL_PX, WHITE, Align, Box, Outline, Picture, Text, ink, label_lines
 
 FONTS = "DejaVu Sans Mono, Menlo, Consolas, Liberation Mono, monospace"
 _MIDDLE_EM = 0.35  # from the middle of a digit down to its baseline

@@ -6,17 +6,9 @@ from dataclasses import replace
 
 from cutegen.algebra import OperandName, offsets
 from cutegen.contract.launch import FACTORS, OPERANDS, RESULT, RESULT_FACTORS
-from cutegen.contract.pairs import Pairs
-from cutegen.contract.problem import ProblemShape
-from cutegen.contract.quantized import QUANTIZED_BLOCK, leading_stride_of_factors
+from cutegen.contract.problem import QUANTIZED_BLOCK, Pairs, ProblemShape, leading_stride_of_factors
 from cutegen.errors import RequestError
-from cutegen.hardware.factor_atoms import (
-    ATOM_COLUMNS,
-    ATOM_ROWS,
-    ATOM_WORDS,
-    COLUMN_ROWS,
-    PER_WORD,
-)
+from cutegen.hardware import factor_atoms
 from cutegen.plan import GemmPlan
 from cutegen.plan.kernel.scheduler import k_tiles_of, slice_of
 from cutegen.plan.operands.factor_atoms import WORDS_OF_ROWS
@@ -57,7 +49,7 @@ class Follower:
         extents = (-(-rows // x.block[0]), -(-self.problem.k // x.block[1]) * x.block_elems)
         asked = element
         if x.block_elems > 1:
-            asked.check((rows, -(-self.problem.k // (x.block[1] // PER_WORD))))
+            asked.check((rows, -(-self.problem.k // (x.block[1] // factor_atoms.PER_WORD))))
             element = replace(element, coordinate=_word(element.coordinate))
         else:
             element.check(extents)
@@ -111,9 +103,13 @@ class Follower:
     ) -> locations.TensorMemoryLocation:
         """Return the place of a factor."""
         row, factor = element.coordinate
-        atom = within[1] // ATOM_WORDS * x.tile[0] + within[0]
-        column = self.plan.columns_of(x.name, stage).first + atom * ATOM_COLUMNS + row % ATOM_ROWS // COLUMN_ROWS
-        return locations.TensorMemoryLocation(row % COLUMN_ROWS, column, factor % PER_WORD)
+        atom = within[1] // factor_atoms.ATOM_WORDS * x.tile[0] + within[0]
+        column = (
+            self.plan.columns_of(x.name, stage).first
+            + atom * factor_atoms.ATOM_COLUMNS
+            + row % factor_atoms.ATOM_ROWS // factor_atoms.COLUMN_ROWS
+        )
+        return locations.TensorMemoryLocation(row % factor_atoms.COLUMN_ROWS, column, factor % factor_atoms.PER_WORD)
 
     def _follower(self, element: locations.Element) -> OperandFollower:
         """Return the tables of the kernel's operand. Raises RequestError for factors that the kernel does not have."""
@@ -167,7 +163,7 @@ class Follower:
         if pair is not None:
             element = replace(element, coordinate=(pair.pair // x.block[0], element.coordinate[1]))
         extents = self.problem.extents[element.modes[0]], self.problem.k
-        block = x.block if x.block_elems == 1 else (1, x.block[1] // PER_WORD)
+        block = x.block if x.block_elems == 1 else (1, x.block[1] // factor_atoms.PER_WORD)
         spans = zip(element.coordinate, block, extents, strict=True)
         rows, k = (range(at * block, min((at + 1) * block, extent)) for at, block, extent in spans)
         return locations.ScaledBlock(rows, k)
@@ -293,7 +289,9 @@ class Follower:
 def _word(factor: tuple[int, int]) -> tuple[int, int]:
     """Return the coordinates of the word that has the factor of a row and a block of K: (rows / 128, words along K)."""
     row, k = factor
-    return row // ATOM_ROWS, k // PER_WORD * ATOM_WORDS + int(offsets(WORDS_OF_ROWS)[row % ATOM_ROWS])
+    return row // factor_atoms.ATOM_ROWS, k // factor_atoms.PER_WORD * factor_atoms.ATOM_WORDS + int(
+        offsets(WORDS_OF_ROWS)[row % factor_atoms.ATOM_ROWS]
+    )
 
 
 def follow(plan: GemmPlan, element: locations.Element, problem: ProblemShape) -> locations.ElementPath:

@@ -14,9 +14,8 @@ from cutegen.plan import GemmPlan
 from cutegen.plan.geometry import Coordinates
 from cutegen.plan.kernel.program import Action, Step
 from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
-from cutegen.plan.values.fragment_table import FragmentTable, fragment_table
 from cutegen.plan.values.fragments import ByDescriptor, LdmatrixLoads, LoadTable, PlainLoads
-from cutegen.plan.values.path import OperandPath
+from cutegen.plan.values.path import FragmentTable, OperandPath, fragment_table
 from cutegen.show.follow.locations import AccumulatorHits, CopyStep, DescriptorRead, FragmentLoad, Held, SharedLocation
 from cutegen.show.follow.vectors import Move, Surroundings, VectorMoves, box_step
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cutegen.contract.pairs import Pairs
+from cutegen.contract.problem import Pairs
 from cutegen.plan.geometry import Coordinates
 
 TwoModes = tuple[Coordinates, Coordinates]
@@ -50,7 +50,7 @@ def paired(coordinate: tuple[int, int], tile: tuple[int, int], pairs: Pairs, col
 
     Its rows past the last of B's `columns` have the number of them.
 
-    >>> from cutegen.contract.pairs import Pairs
+    >>> from cutegen.contract.problem import Pairs
     >>> found = paired((17, 0), (8, 4), Pairs("gate"), 24)
     >>> found.tile, found.within, found.coordinates[0].tolist()
     ((1, 0), (5, 0), [4, 5, 6, 7, 16, 17, 18, 19])

@@ -13,9 +13,7 @@ from cutegen.hardware.units import WARP
 from cutegen.plan import GemmPlan
 from cutegen.show.follow import Element, OperandElementPath, follow, locations
 from cutegen.show.view import View, section
-from cutegen.support.columns import aligned
-from cutegen.support.spans import span
-from cutegen.support.words import extents, plural
+from cutegen.support.words import aligned, extents, plural, span
 
 SHOWN_LOADS = 16
 Fact = tuple[str, str]

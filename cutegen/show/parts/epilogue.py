@@ -11,23 +11,19 @@ from cutegen.contract.launch import RESULT
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware.units import WARP
 from cutegen.plan import GemmPlan
-from cutegen.plan.epilogue.staged import ROW_BYTES, matrix_rows, part_mma
+from cutegen.plan.epilogue.store import ROW_BYTES, matrix_rows, part_mma
 from cutegen.plan.explain import ways
 from cutegen.plan.geometry import Coordinates, accumulators, by_warp, held_together, written_together
 from cutegen.plan.swapped import spec_of_kernel
 from cutegen.plan.values.copies import TileCopy, VectorCopy
 from cutegen.plan.values.operand import LAST_MODE, operand_tile
 from cutegen.show.canvas.banks import bank_legend, phase_legend
-from cutegen.show.canvas.picture import Picture, above, beside, captioned, titled
+from cutegen.show.canvas.drawing import Picture, above, beside, captioned, titled
 from cutegen.show.follow import ResultFollower
-from cutegen.show.packed import packed
-from cutegen.show.parts.bulk import bulk_facts
-from cutegen.show.parts.coalescing import Requests
+from cutegen.show.parts.copies import Requests, WarpAccess, bulk_facts, copy_grid, copy_legend, copy_page, first_access
 from cutegen.show.parts.mma import mma_legend, operand
 from cutegen.show.parts.tile import CELL_MEANING, Tile, corner_blocks, costed_tile, ranked, tile_of_c, tile_page
-from cutegen.show.parts.vector_copies import copy_grid, copy_legend, copy_page, first_access
-from cutegen.show.parts.warp_access import WarpAccess
-from cutegen.show.view import View, section
+from cutegen.show.view import View, packed, section
 from cutegen.support.words import extents
 
 

@@ -13,10 +13,9 @@ from cutegen.plan.explain import ways
 from cutegen.plan.values.copies import AccessKey, BulkTensorCopy, VectorCopy
 from cutegen.plan.values.path import OperandPath
 from cutegen.show.canvas.banks import bank_legend, phase_legend
-from cutegen.show.canvas.picture import Picture, above, arranged, beside, captioned, titled
-from cutegen.show.parts import vector_copies
-from cutegen.show.parts.bulk import bulk_facts
-from cutegen.show.parts.coalescing import Requests
+from cutegen.show.canvas.drawing import Picture, above, arranged, beside, captioned, titled
+from cutegen.show.parts import copies
+from cutegen.show.parts.copies import Requests, bulk_facts
 from cutegen.show.parts.tile import Tile, corner_lines, shown_part, tile_picture
 from cutegen.show.view import View, section
 from cutegen.support.words import extents, plural
@@ -62,7 +61,7 @@ def _vector_blocks(
     joined = f": {len(together)} vectors of a thread at once" if len(together) > 1 else ""
     facts = [
         ("atom", f"{copy.atom.name}, {copy.bits} bits"),
-        ("threads", f"{spec_notation(copy.threads)}, {plural(vector_copies.steps_of(copy, tile), 'vector')} each"),
+        ("threads", f"{spec_notation(copy.threads)}, {plural(copies.steps_of(copy, tile), 'vector')} each"),
         *cost,
         ("requests", requests.summary),
     ]
@@ -70,16 +69,14 @@ def _vector_blocks(
         section(title, facts),
         section(
             "Thread and value to column-major coordinate in the copy's tile",
-            [*vector_copies.tv_layouts(copy.tiled_copy).items()],
+            [*copies.tv_layouts(copy.tiled_copy).items()],
         ),
         [
             f"Thread that copies each 8 neighbors of {tile.name}: {tile.orientation}",
-            *corner_lines(tile, vector_copies.copier(copy, tile), everything=everything),
+            *corner_lines(tile, copies.copier(copy, tile), everything=everything),
         ],
         requests.lines(f"{requests.caption(warp, warp)}, row by row of the matrix", warp),
-        vector_copies.first_access(copy, tile, warp, together).lines(
-            f"First copy of warp {warp} into shared memory{joined}"
-        ),
+        copies.first_access(copy, tile, warp, together).lines(f"First copy of warp {warp} into shared memory{joined}"),
     ]
 
 
@@ -98,7 +95,7 @@ def _vector_table(copy: VectorCopy) -> dict[str, Any]:
         "atom": copy.atom.name,
         "bits": copy.bits,
         "threads": threads,
-        "layouts": vector_copies.tv_layouts(copy.tiled_copy),
+        "layouts": copies.tv_layouts(copy.tiled_copy),
     }
 
 
@@ -120,7 +117,7 @@ def picture(plan: GemmPlan, thread: int) -> Picture:
     """Draw for A and B the thread that copies each vector in one step, and the banks of a warp's vectors."""
     parts = [_drawn(plan, operand, thread) for operand in plan.operands]
     notes = plan.a.g2s.by_kind(
-        vectors=lambda _: (vector_copies.copy_legend(plan, thread), phase_legend()), boxes=lambda _: (bank_legend(),)
+        vectors=lambda _: (copies.copy_legend(plan, thread), phase_legend()), boxes=lambda _: (bank_legend(),)
     )
     return titled("A and B from global to shared memory", [], arranged(*parts), *notes)
 
@@ -138,13 +135,13 @@ def _drawn_vectors(plan: GemmPlan, copy: VectorCopy, operand: OperandPath, threa
     who = captioned(
         [
             f"{tile.name}: threads {spec_notation(copy.threads)}",
-            f"step 1 of {vector_copies.steps_of(copy, tile)} over {extents(tile.extents)}",
+            f"step 1 of {copies.steps_of(copy, tile)} over {extents(tile.extents)}",
         ],
-        vector_copies.copy_grid(copy, tile, thread),
+        copies.copy_grid(copy, tile, thread),
     )
     banks = captioned(
         [f"{copy.atom.name}: writes of warp {warp}, {ways(found.ways)}", operand.smem.chosen.name],
-        vector_copies.first_access(copy, tile, warp, _accesses(plan, copy, operand)[0]).picture(),
+        copies.first_access(copy, tile, warp, _accesses(plan, copy, operand)[0]).picture(),
     )
     requests = Requests.of(copy, tile)
     read = captioned([requests.caption(warp, warp), requests.summary], requests.picture(warp))
@@ -169,7 +166,7 @@ def page(plan: GemmPlan) -> dict[str, Any]:
     for x in plan.operands:
         sectors = plan.predictions.sectors[AccessKey.g2s(x.name)]
         found[x.name] = {
-            **vector_copies.copy_page(x.g2s, Tile.of_operand(x)),
+            **copies.copy_page(x.g2s, Tile.of_operand(x)),
             **x.g2s.by_kind(vectors=partial(_access_page, plan, x), boxes=lambda _: {}),
             "sectors": [sectors.predicted, sectors.ideal],
         }

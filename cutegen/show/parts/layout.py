@@ -12,13 +12,9 @@ from cutegen.algebra.coordinates import Coordinate, CoordinateLayout
 from cutegen.hardware import DType
 from cutegen.hardware.units import BANK_BYTES, BANKS
 from cutegen.show.canvas.banks import Table, bank_legend, bank_tile
-from cutegen.show.canvas.colors import HUES, hue
-from cutegen.show.canvas.grid import Cell, grid
-from cutegen.show.canvas.picture import Picture, titled
-from cutegen.show.packed import packed_layout
-from cutegen.show.view import View, cell_table, folded_table, section
-from cutegen.support.columns import text_width
-from cutegen.support.words import extents
+from cutegen.show.canvas.drawing import HUES, Cell, Picture, grid, hue, titled
+from cutegen.show.view import View, cell_table, folded_table, packed_layout, section
+from cutegen.support.words import extents, text_width
 
 SHOWN_ROWS = 16
 MAX_EXTENT = 64  # of a picture

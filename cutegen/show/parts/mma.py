@@ -8,21 +8,15 @@ from typing import Any
 import numpy as np
 
 from cutegen.algebra import Layout, OperandName, TiledMma, format_layout, offsets_2d, size
-from cutegen.algebra.tiled_mma import OPERAND_MODES
+from cutegen.algebra.tiled import OPERAND_MODES
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import Issuer, MmaAtom, OperandSource
 from cutegen.hardware.units import REGISTER_BITS, WARP
 from cutegen.plan import GemmPlan
 from cutegen.plan.kernel.accumulator import Accumulator
-from cutegen.show.canvas.colors import PALE
-from cutegen.show.canvas.grid import Blocks, Cell, cell_size, grid
-from cutegen.show.canvas.picture import Picture, above, beside, captioned, titled
-from cutegen.show.canvas.threads import holder, warp_legend
-from cutegen.show.packed import packed
-from cutegen.show.view import View, folded_table, section
-from cutegen.support.columns import aligned
-from cutegen.support.spans import span
-from cutegen.support.words import extents, plural
+from cutegen.show.canvas import drawing
+from cutegen.show.view import View, folded_table, packed, section
+from cutegen.support.words import aligned, extents, plural, span
 
 LETTERS = "mnk"
 WIDEST = 16
@@ -181,53 +175,55 @@ def _elsewhere(atom: MmaAtom, op: OperandName) -> str:
     return f"in shared memory, by one matrix descriptor for all {atom.threads} threads"
 
 
-def picture(plan: GemmPlan, thread: int) -> Picture:
+def picture(plan: GemmPlan, thread: int) -> drawing.Picture:
     """Draw A, B and C of the tiled MMA's tile; `thread`'s elements are marked, the atoms' tiles outlined."""
     a, b, c = (operand(plan, op, thread) for op in OPERAND_MODES)
-    corner = Picture(a.width, b.height, ())
+    corner = drawing.Picture(a.width, b.height, ())
     tiled = plan.tiled_mma
     facts = [
         plan.atom.ptx,
         f"{plan.atoms_are} {extents(plan.atoms_mnk)} along M, N, K; tile {extents(tiled.tile_mnk)}; "
         f"outlined: atoms of {extents(plan.atom.shape_mnk)}",
     ]
-    tiles = above(beside(corner, b), beside(a, c))
-    return titled(f"{plan.atom.name}: elements of each thread", facts, tiles, mma_legend(plan, thread))
+    tiles = drawing.above(drawing.beside(corner, b), drawing.beside(a, c))
+    return drawing.titled(f"{plan.atom.name}: elements of each thread", facts, tiles, mma_legend(plan, thread))
 
 
-def operand(plan: GemmPlan, op: OperandName, thread: int) -> Picture:
+def operand(plan: GemmPlan, op: OperandName, thread: int) -> drawing.Picture:
     """Draw one operand of the tiled MMA's tile; B has N to the right, so that its columns are C's."""
     cells, shape = _cells(plan, op, thread), plan.tiled_mma.tile_of(op)
     turned = op == "B"
     x, y = OPERAND_MODES[op]
     atom = plan.atom.shape_mnk[x], plan.atom.shape_mnk[y]
     rows, columns = (min(extent, MAX_EXTENT) for extent in (shape[::-1] if turned else shape))
-    drawn = grid(
+    drawn = drawing.grid(
         [[cells[(j, i) if turned else (i, j)] for j in range(columns)] for i in range(rows)],
         rows=[str(i) for i in range(rows)],
         columns=[str(j) for j in range(columns)],
         corner="\\".join(_letters(op)[::-1] if turned else _letters(op)),
-        blocks=Blocks(rows=atom[turned], columns=atom[not turned]),
+        blocks=drawing.Blocks(rows=atom[turned], columns=atom[not turned]),
         size=_cell_size(plan),
     )
     shown = "" if (rows, columns) in (shape, shape[::-1]) else f", the first {rows} x {columns}"
-    return captioned([f"{op}, {shape[0]} x {shape[1]}{shown}", _also_held(plan, op)], drawn)
+    return drawing.captioned([f"{op}, {shape[0]} x {shape[1]}{shown}", _also_held(plan, op)], drawn)
 
 
-def mma_legend(plan: GemmPlan, thread: int) -> Picture:
+def mma_legend(plan: GemmPlan, thread: int) -> drawing.Picture:
     """Explain the colors of `operand`."""
-    return warp_legend(range(plan.tiled_mma.threads // WARP), thread, "T thread, V its value; four shades: lane mod 4")
+    return drawing.warp_legend(
+        range(plan.tiled_mma.threads // WARP), thread, "T thread, V its value; four shades: lane mod 4"
+    )
 
 
-def _cells(plan: GemmPlan, op: OperandName, thread: int) -> dict[tuple[int, int], Cell]:
+def _cells(plan: GemmPlan, op: OperandName, thread: int) -> dict[tuple[int, int], drawing.Cell]:
     """Return each element with the lowest thread that holds it, or with `thread`; empty if no thread holds any."""
     if plan.atom.source(op) is not OperandSource.RMEM:
-        return {place: Cell((), PALE) for place in np.ndindex(plan.tiled_mma.tile_of(op))}
+        return {place: drawing.Cell((), drawing.PALE) for place in np.ndindex(plan.tiled_mma.tile_of(op))}
     coords, rows = offsets_2d(plan.tiled_mma.tv_layout(op)), plan.tiled_mma.tile_of(op)[0]
-    cells: dict[tuple[int, int], Cell] = {}
+    cells: dict[tuple[int, int], drawing.Cell] = {}
     for t in (*reversed(range(plan.tiled_mma.threads)), thread):
         for value, coord in enumerate(coords[t].tolist()):
-            cells[coord % rows, coord // rows] = holder(t, f"{value}", t % 4, marked=t == thread)
+            cells[coord % rows, coord // rows] = drawing.holder(t, f"{value}", t % 4, marked=t == thread)
     return cells
 
 
@@ -246,7 +242,7 @@ def _also_held(plan: GemmPlan, op: OperandName) -> str:
 def _cell_size(plan: GemmPlan) -> tuple[float, float]:
     """Return one cell size for all operands, so that neighboring rows and columns align."""
     values = max((plan.tiled_mma.values(op) for op in _in_registers(plan)), default=1)
-    return cell_size([(f"T{plan.tiled_mma.threads - 1}", f"V{values - 1}")])
+    return drawing.cell_size([(f"T{plan.tiled_mma.threads - 1}", f"V{values - 1}")])
 
 
 def page(plan: GemmPlan) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from cutegen.algebra.layout import IntTree
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import RequestError
 from cutegen.hardware import DType
-from cutegen.hardware.gmma_layouts import VECTOR_BYTES
+from cutegen.hardware.gmma import VECTOR_BYTES
 from cutegen.plan import GemmPlan
 from cutegen.plan.swapped import shape_multiplied
 from cutegen.plan.values.fragments import FragmentCopy

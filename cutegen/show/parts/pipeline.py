@@ -12,12 +12,9 @@ from cutegen.plan import GemmPlan
 from cutegen.plan.kernel.pipeline import Sync
 from cutegen.plan.kernel.program import Action
 from cutegen.plan.kernel.timeline import Residence, Slot, Step, not_shown, passages, residences, shown
-from cutegen.show.canvas.colors import GRAY, hue
-from cutegen.show.canvas.grid import Cell, legend
-from cutegen.show.canvas.picture import CELL_PX, Box, Item, Picture, Text, text_width, titled
+from cutegen.show.canvas.drawing import CELL_PX, GRAY, Box, Cell, Item, Picture, Text, hue, legend, text_width, titled
 from cutegen.show.view import View, section
-from cutegen.support.columns import wrapped
-from cutegen.support.words import plural
+from cutegen.support.words import plural, wrapped
 
 WIDE = 8
 """Number of stages from which a text line has no room for a word above each."""

@@ -8,25 +8,19 @@ from typing import Any
 
 from cutegen.algebra import TiledMma, offsets
 from cutegen.contract.problem import ProblemShape
-from cutegen.hardware.matrix_descriptor import BLOCK_K_BYTES, operand_descriptors
+from cutegen.hardware.gmma import BLOCK_K_BYTES, operand_descriptors
 from cutegen.hardware.units import BANK_BYTES, BANKS, REGISTER_BITS, WARP
 from cutegen.plan import GemmPlan
 from cutegen.plan.explain import ways
 from cutegen.plan.geometry import Coordinates
 from cutegen.plan.values.copies import AccessKey
-from cutegen.plan.values.fragment_table import FragmentTable, fragment_table
 from cutegen.plan.values.fragments import ByDescriptor, FragmentCopy
-from cutegen.plan.values.path import OperandPath
+from cutegen.plan.values.path import FragmentTable, OperandPath, fragment_table
+from cutegen.show.canvas import drawing
 from cutegen.show.canvas.banks import bank_legend, phase_legend
-from cutegen.show.canvas.colors import BANKS_PER_HUE, hue
-from cutegen.show.canvas.grid import Cell, sparse_grid
-from cutegen.show.canvas.picture import Picture, arranged, beside, captioned, titled
-from cutegen.show.canvas.threads import holder, warp_legend
-from cutegen.show.packed import packed
+from cutegen.show.parts.copies import WarpAccess, tv_layouts
 from cutegen.show.parts.tile import CELL_MEANING, Tile, tile_picture
-from cutegen.show.parts.vector_copies import tv_layouts
-from cutegen.show.parts.warp_access import WarpAccess
-from cutegen.show.view import View, section
+from cutegen.show.view import View, packed, section
 from cutegen.support.words import plural
 
 SHOWN_ROWS = 16
@@ -130,7 +124,7 @@ def _table(plan: GemmPlan, operand: OperandPath) -> dict[str, Any]:
     }
 
 
-def picture(plan: GemmPlan, thread: int) -> Picture:
+def picture(plan: GemmPlan, thread: int) -> drawing.Picture:
     """Draw for A and B the addresses and results of a warp's first load, and the banks of each phase.
 
     An operand that is multiplied in place is shown there, by its banks.
@@ -139,43 +133,43 @@ def picture(plan: GemmPlan, thread: int) -> Picture:
     copied, in_place = (any(x.s2r.in_registers is held for x in plan.operands) for held in (True, False))
     if not copied:
         title = "A and B in shared memory, multiplied in place"
-        return titled(title, [CELL_MEANING], arranged(*parts), bank_legend())
-    lanes = warp_legend([thread // WARP], thread, "T thread, V its value; four shades: lane mod 4")
+        return drawing.titled(title, [CELL_MEANING], drawing.arranged(*parts), bank_legend())
+    lanes = drawing.warp_legend([thread // WARP], thread, "T thread, V its value; four shades: lane mod 4")
     notes = [lanes, phase_legend(), *([bank_legend()] if in_place else [])]
     title = f"A and B from shared memory to registers: warp {thread // WARP}"
-    return titled(title, [CELL_MEANING] if in_place else [], arranged(*parts), *notes)
+    return drawing.titled(title, [CELL_MEANING] if in_place else [], drawing.arranged(*parts), *notes)
 
 
-def _part(plan: GemmPlan, operand: OperandPath, thread: int) -> Picture:
+def _part(plan: GemmPlan, operand: OperandPath, thread: int) -> drawing.Picture:
     return operand.s2r.by_source(
         copied=lambda _: _drawn(plan, operand, thread),
         described=lambda found: _drawn_in_place(plan, operand, found),
-        read=lambda _: arranged(),
-        to_tmem=lambda _: arranged(),
+        read=lambda _: drawing.arranged(),
+        to_tmem=lambda _: drawing.arranged(),
     )
 
 
-def _drawn(plan: GemmPlan, operand: OperandPath, thread: int) -> Picture:
+def _drawn(plan: GemmPlan, operand: OperandPath, thread: int) -> drawing.Picture:
     load = fragment_loads(plan.tiled_mma, operand, thread // WARP)[0]
     x, elems = operand.name.upper(), load.access.access_bytes // operand.dtype.bytes
     reads = ways(plan.predictions.wavefronts[load.access.tile.read].ways)
-    return beside(
-        captioned(
+    return drawing.beside(
+        drawing.captioned(
             [f"{x}: {operand.fragment_copy.atom.name}, reads {reads}", operand.smem.chosen.name],
             load.access.picture(),
         ),
-        captioned(
+        drawing.captioned(
             [f"{x}: lane that", "addresses", plural(elems, "element"), *_of_several(load.access.coords)],
             _addressed(load.access, thread),
         ),
-        captioned(
+        drawing.captioned(
             [f"{x}: thread that receives each element,", "and its value", *_of_several(load.received)],
             _received(load, thread),
         ),
     )
 
 
-def _drawn_in_place(plan: GemmPlan, operand: OperandPath, described: ByDescriptor) -> Picture:
+def _drawn_in_place(plan: GemmPlan, operand: OperandPath, described: ByDescriptor) -> drawing.Picture:
     """Draw the first rows of the tile, and the descriptor's fields."""
     tile = Tile.of_operand(operand)
     reads = ways(plan.predictions.wavefronts[tile.read].ways)
@@ -183,7 +177,7 @@ def _drawn_in_place(plan: GemmPlan, operand: OperandPath, described: ByDescripto
         f"{tile.name}: {described.layout.name}, read by {plan.atom.instruction} in place, {reads}",
         *(f"{name} {said}" for name, said in _descriptor(described)),
     ]
-    return captioned(caption, tile_picture(tile))
+    return drawing.captioned(caption, tile_picture(tile))
 
 
 def _of_several(coords: Coordinates) -> list[str]:
@@ -191,25 +185,27 @@ def _of_several(coords: Coordinates) -> list[str]:
     return ["first or marked of several"] if len(set(coords.ravel().tolist())) < coords.size else []
 
 
-def _addressed(access: WarpAccess, thread: int) -> Picture:
+def _addressed(access: WarpAccess, thread: int) -> drawing.Picture:
     """Draw each addressed piece of the tile with its lane, in the color of its first bank."""
     banks = access.byte_offsets // BANK_BYTES % BANKS
     cells = {
-        access.tile.place(int(access.coords[lane])): Cell((f"L{lane}",), hue(int(banks[lane]) // BANKS_PER_HUE))
+        access.tile.place(int(access.coords[lane])): drawing.Cell(
+            (f"L{lane}",), drawing.hue(int(banks[lane]) // drawing.BANKS_PER_HUE)
+        )
         for lane in _last_is_named(len(banks), thread)
     }
-    return sparse_grid(cells, access.tile.corner)
+    return drawing.sparse_grid(cells, access.tile.corner)
 
 
-def _received(load: WarpLoad, thread: int) -> Picture:
+def _received(load: WarpLoad, thread: int) -> drawing.Picture:
     """Draw each element of the load with the receiving thread of `thread`'s warp."""
     first, tile = thread // WARP * WARP, load.access.tile
     cells = {
-        tile.place(coord): holder(first + lane, f"{value}", lane % 4, marked=first + lane == thread)
+        tile.place(coord): drawing.holder(first + lane, f"{value}", lane % 4, marked=first + lane == thread)
         for lane in _last_is_named(len(load.received), thread)
         for value, coord in enumerate(load.received[lane].tolist())
     }
-    return sparse_grid(cells, tile.corner)
+    return drawing.sparse_grid(cells, tile.corner)
 
 
 def _last_is_named(lanes: int, thread: int) -> Iterator[int]:

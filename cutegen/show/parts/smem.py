@@ -9,7 +9,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan
 from cutegen.plan.values.path import OperandPath
 from cutegen.show.canvas.banks import bank_legend
-from cutegen.show.canvas.picture import Picture, titled
+from cutegen.show.canvas.drawing import Picture, titled
 from cutegen.show.parts.tile import CELL_MEANING, Tile, corner_blocks, costed_tile, ranked, tile_page
 from cutegen.show.view import View, section
 from cutegen.support.words import extents, plural

@@ -7,14 +7,10 @@ from collections.abc import Mapping
 from cutegen.algebra import LayoutExpr, format_layout, offsets_by_row
 from cutegen.errors import RequestError
 from cutegen.hardware.units import WARP
-from cutegen.show.canvas.colors import PALE
-from cutegen.show.canvas.grid import Cell, grid
-from cutegen.show.canvas.picture import Picture, titled
-from cutegen.show.canvas.threads import holder, warp_legend
+from cutegen.show.canvas.drawing import PALE, Cell, Picture, grid, holder, titled, warp_legend
 from cutegen.show.parts.layout import MAX_EXTENT, SHOWN_ROWS
 from cutegen.show.view import View, cell_table, folded_table, section
-from cutegen.support.columns import text_width
-from cutegen.support.words import extents, plural
+from cutegen.support.words import extents, plural, text_width
 
 Holders = Mapping[tuple[int, int], list[tuple[int, int]]]
 

@@ -11,12 +11,11 @@ from cutegen.hardware.units import BANK_BYTES, BANKS
 from cutegen.plan import GemmPlan
 from cutegen.plan.explain import hidden_lines, ranking, ranking_lines, ways
 from cutegen.plan.values.copies import AccessKey
+from cutegen.plan.values.operand import SmemCandidate, SmemTile, Wavefronts
 from cutegen.plan.values.path import OperandPath
-from cutegen.plan.values.smem import SmemCandidate, SmemTile, Wavefronts
 from cutegen.show.canvas.banks import Table, bank_tile, word_elems
-from cutegen.show.canvas.picture import Picture, captioned
-from cutegen.show.packed import packed_layout
-from cutegen.show.view import cell_table, folded_table
+from cutegen.show.canvas.drawing import Picture, captioned
+from cutegen.show.view import cell_table, folded_table, packed_layout
 from cutegen.support.words import extents, plural
 
 LINE_ROWS, LINE_COLUMNS, VECTOR_ELEMS = 8, 16, 8

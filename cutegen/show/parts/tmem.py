@@ -10,17 +10,13 @@ from numpy.typing import NDArray
 
 from cutegen.algebra import format_layout, offsets_2d
 from cutegen.contract.problem import ProblemShape
-from cutegen.hardware.tcgen05_atoms import COLUMNS, LANES, columns_allocated
-from cutegen.hardware.tcgen05_loads import places_of_sums
+from cutegen.hardware.tcgen05 import COLUMNS, LANES, columns_allocated, places_of_sums
 from cutegen.hardware.units import WARP
 from cutegen.plan import GemmPlan
 from cutegen.plan.values.tensor_memory import SUMS, Columns
-from cutegen.show.canvas.colors import GRAY, MARK, PALE, hue
-from cutegen.show.canvas.grid import Cell, legend
-from cutegen.show.canvas.picture import CELL_PX, TEXT_PX, Box, Item, Outline, Picture, Text, titled
+from cutegen.show.canvas import drawing
 from cutegen.show.view import View, section
-from cutegen.support.spans import span
-from cutegen.support.words import extents, plural
+from cutegen.support.words import extents, plural, span
 
 COLUMN_PX, LANE_PX = 2.0, 3.0
 MARK_PX = 5.0
@@ -69,21 +65,24 @@ def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool
     )
 
 
-def picture(plan: GemmPlan, thread: int) -> Picture:
+def picture(plan: GemmPlan, thread: int) -> drawing.Picture:
     """Draw the columns to the right and the lanes downwards; what `thread` loads of the first buffer is dark."""
     used = plan.tensor_memory
     if not used:
-        return titled("Tensor memory", [_NONE], Picture(1, 1, ()))
+        return drawing.titled("Tensor memory", [_NONE], drawing.Picture(1, 1, ()))
     sums = plan.mma.accumulator
-    entries = [Cell((name,), _color(plan, Columns(name, 0, 0, 0))) for name in dict.fromkeys(x.holds for x in used)]
+    entries = [
+        drawing.Cell((name,), _color(plan, Columns(name, 0, 0, 0))) for name in dict.fromkeys(x.holds for x in used)
+    ]
     facts = [
         f"{_opcode(plan)}: each of {sums.threads} threads loads {plural(_values(plan), 'sum')} at a time",
         f"{extents((COLUMNS, LANES))} columns and lanes of 32 bits; {used[-1].end} columns in use",
     ]
-    key = legend(
-        [*entries, Cell(("free",), PALE), Cell((f"thread {thread}",), MARK)], "shades: buffers of sums, and stages"
+    key = drawing.legend(
+        [*entries, drawing.Cell(("free",), drawing.PALE), drawing.Cell((f"thread {thread}",), drawing.MARK)],
+        "shades: buffers of sums, and stages",
     )
-    return titled("Tensor memory of a CTA", facts, Picture(*_size(), tuple(_items(plan, thread))), key)
+    return drawing.titled("Tensor memory of a CTA", facts, drawing.Picture(*_size(), tuple(_items(plan, thread))), key)
 
 
 def page(plan: GemmPlan) -> dict[str, Any] | None:
@@ -124,19 +123,19 @@ def _size() -> tuple[float, float]:
     return _LEFT_PX + COLUMNS * COLUMN_PX, _TOP_PX + LANES * LANE_PX + LANES // WARP * _GAP_PX
 
 
-def _items(plan: GemmPlan, thread: int) -> Iterator[Item]:
+def _items(plan: GemmPlan, thread: int) -> Iterator[drawing.Item]:
     for quarter in range(LANES // WARP):
         y = _y(quarter * WARP)
-        yield Box(x=_x(0), y=y, width=COLUMNS * COLUMN_PX, height=WARP * LANE_PX, fill=PALE)
+        yield drawing.Box(x=_x(0), y=y, width=COLUMNS * COLUMN_PX, height=WARP * LANE_PX, fill=drawing.PALE)
         first = quarter * WARP
         name = f"lanes {first} to {first + WARP - 1}"
-        yield Text(x=_LEFT_PX - 8, y=y + WARP * LANE_PX / 2, text=name, align="end", size_px=TEXT_PX)
+        yield drawing.Text(x=_LEFT_PX - 8, y=y + WARP * LANE_PX / 2, text=name, align="end", size_px=drawing.TEXT_PX)
     for column in range(0, COLUMNS + 1, _TICKS):
-        yield Text(x=_x(column), y=_TOP_PX / 2, text=str(column), align="middle", size_px=CELL_PX)
+        yield drawing.Text(x=_x(column), y=_TOP_PX / 2, text=str(column), align="middle", size_px=drawing.CELL_PX)
     for each in plan.tensor_memory:
         for lane, count in _quarters(_lanes(plan, each)):
             label = (_title(each),) if each.count * COLUMN_PX > 8 * len(_title(each)) else ()
-            yield Box(
+            yield drawing.Box(
                 x=_x(each.first),
                 y=_y(lane),
                 width=each.count * COLUMN_PX,
@@ -146,8 +145,10 @@ def _items(plan: GemmPlan, thread: int) -> Iterator[Item]:
             )
     for lane, first, count in _marked(_loaded(plan, thread)):
         middle = _y(lane) + LANE_PX / 2
-        yield Box(x=_x(first), y=middle - MARK_PX / 2, width=count * COLUMN_PX, height=MARK_PX, fill=MARK)
-    yield Outline(x=_x(0), y=_y(0), width=COLUMNS * COLUMN_PX, height=_size()[1] - _TOP_PX - _GAP_PX)
+        yield drawing.Box(
+            x=_x(first), y=middle - MARK_PX / 2, width=count * COLUMN_PX, height=MARK_PX, fill=drawing.MARK
+        )
+    yield drawing.Outline(x=_x(0), y=_y(0), width=COLUMNS * COLUMN_PX, height=_size()[1] - _TOP_PX - _GAP_PX)
 
 
 def _x(column: int) -> float:
@@ -172,7 +173,7 @@ def _hue(plan: GemmPlan, each: Columns) -> int:
 
 
 def _color(plan: GemmPlan, each: Columns) -> str:
-    return hue(_hue(plan, each), each.number % 2, 2) if plan.tensor_memory else GRAY
+    return drawing.hue(_hue(plan, each), each.number % 2, 2) if plan.tensor_memory else drawing.GRAY
 
 
 def _lanes(plan: GemmPlan, each: Columns) -> NDArray[np.int64]:

@@ -15,10 +15,10 @@ from cutegen.errors import SpecError
 from cutegen.hardware import UNIVERSAL, Target
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.families import FAMILIES, Family, register
-from cutegen.plan.mainloop.cp_async import CpAsync
-from cutegen.plan.mma.atom import choose_cta_tile
+from cutegen.plan.mainloop.threads import CpAsync
+from cutegen.plan.mma.atoms import choose_cta_tile
 from cutegen.plan.mma.mma_sync import MmaSync
-from cutegen.plan.operands.choices import OperandChoices
+from cutegen.plan.operands.staging import OperandChoices
 from cutegen.plan.schedules import Persistent
 from cutegen.plan.values.copies import VectorCopy
 from cutegen.plan.values.gemm_plan import MmaPlan

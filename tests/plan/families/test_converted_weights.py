@@ -19,14 +19,14 @@ from cutegen.errors import ProofError, SpecError
 from cutegen.hardware import Target
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.families import FAMILIES, Family, register
-from cutegen.plan.mainloop.cp_async import CpAsync
-from cutegen.plan.mma.atom import choose_cta_tile
+from cutegen.plan.mainloop.threads import CpAsync
+from cutegen.plan.mma.atoms import choose_cta_tile
 from cutegen.plan.mma.mma_sync import MmaSync
 from cutegen.plan.prove import prove
 from cutegen.plan.schedules import CtaPerTile
 from cutegen.plan.values.decision import Choice, Decision
 from cutegen.plan.values.gemm_plan import MmaPlan
-from cutegen.plan.values.operand import k_tile_bytes
+from cutegen.plan.values.operand import k_tile_bytes_of_each
 from cutegen.run import Kernel
 from cutegen.spec import FAMILIES as SPEC_FAMILIES
 from cutegen.spec import GemmSpec, Operand, Problem, S2r, S2rCopy, Tile
@@ -69,7 +69,7 @@ def planned() -> GemmPlan:
 def test_stages_have_the_bytes_of_memory_and_fragments_those_of_the_instruction(family: Family) -> None:
     found = planned()
     assert (found.b.dtype.name, found.b.multiplied.name, found.atom.b_dtype.name) == ("s8", "f16", "f16")
-    assert k_tile_bytes(found.spec, found.cta_tile) == (64 * 32 * 2, 64 * 32)
+    assert k_tile_bytes_of_each(found.spec, found.cta_tile) == (64 * 32 * 2, 64 * 32)
     assert found.memory.region("b").bytes * 2 == found.memory.region("a").bytes
     assert (found.a.s2r.by_ldmatrix, found.b.s2r.by_ldmatrix) == (True, False)
     with pytest.raises(ProofError, match="b is s8 in registers, and the MMA reads f16"):

@@ -20,8 +20,8 @@ from cutegen.errors import PtxFault
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.families import FAMILIES, Family, register
 from cutegen.plan.kernel.scheduler import TileSource
-from cutegen.plan.mainloop.cp_async import CpAsync
-from cutegen.plan.mma.atom import choose_cta_tile
+from cutegen.plan.mainloop.threads import CpAsync
+from cutegen.plan.mma.atoms import choose_cta_tile
 from cutegen.plan.mma.mma_sync import MmaSync
 from cutegen.plan.schedules import Persistent
 from cutegen.ptx import Program

@@ -21,11 +21,11 @@ from cutegen.hardware import Target, dtype
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.families import FAMILIES, Family, register
 from cutegen.plan.geometry import by_warp, over_tile
-from cutegen.plan.mainloop.cp_async import CpAsync, choose_g2s
-from cutegen.plan.mma.atom import choose_cta_tile
+from cutegen.plan.mainloop.threads import CpAsync, choose_g2s
+from cutegen.plan.mma.atoms import choose_cta_tile
 from cutegen.plan.mma.mma_sync import MmaSync
-from cutegen.plan.operands.choices import OperandChoices, write_access
-from cutegen.plan.operands.smem import Access, rank_options
+from cutegen.plan.operands.shared_memory import Access, rank_options
+from cutegen.plan.operands.staging import OperandChoices, write_access
 from cutegen.plan.parts import Operands
 from cutegen.plan.schedules import CtaPerTile
 from cutegen.plan.smem_layouts import all_options
