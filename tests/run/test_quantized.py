@@ -12,6 +12,7 @@ import pytest
 import cutegen
 from cutegen.api import request_of
 from cutegen.build import Cache, build
+from cutegen.build.builder import EPILOGUE_SPILLS_BYTES
 from cutegen.contract.launch import RESULT_FACTORS
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import CutegenError, SpecError
@@ -256,6 +257,27 @@ def test_ctas_that_would_share_a_block_are_refused(setting: Setting, said: str) 
     """CTAs that add the slices of a tile store some of its parts each."""
     with pytest.raises(SpecError, match=rf"epilogue.quantize: found 2 slices of K, .*{said}; expected all values"):
         plan(setting.spec(), ARCH)
+
+
+@pytest.mark.dsl
+@pytest.mark.slow
+@pytest.mark.parametrize("ops", [("bias_n", "gelu_tanh"), ()])
+def test_a_wide_swapped_product_is_quantized(ops: tuple[str, ...], kernels: Cache) -> None:
+    """Parts of 8 columns begin at other alignments than the first. The search leaves registers for their values."""
+    spec = Setting("bf16", scaled=False, epilogue=Epilogue(ops=ops)).spec()
+    chosen = plan(spec, ARCH, ProblemShape(4096, 14336, 4096))
+    assert isinstance(chosen, GemmPlan)
+    assert build(request_of(chosen), kernels).manifest.spill_bytes <= EPILOGUE_SPILLS_BYTES
+    wide = Setting(
+        "bf16",
+        scaled=False,
+        tile=(128, 192, 64),
+        epilogue=Epilogue(ops=ops),
+        schedule=Schedule(swap=True, consumers="pingpong"),
+    )
+    planned, kernel = made(wide.spec(), kernels)
+    assert "64x8 parts" in next(x.chosen for x in planned.decisions if x.key == "epilogue.smem")
+    assert failure(planned, kernel, 200, 136, 144) == ""
 
 
 @pytest.mark.parametrize(("rows", "swapped"), [(16, True), (4096, False)])

@@ -16,7 +16,7 @@ from typing import Any
 from cutegen.algebra import Extents
 from cutegen.contract.problem import QUANTIZED_BLOCK, ProblemShape
 from cutegen.hardware import GPUS, Gpu, Instruction, Issuer, Target, dtype
-from cutegen.hardware.units import LINE_BYTES, MAX_CLUSTER_CTAS, WGMMA_ROWS
+from cutegen.hardware.units import LINE_BYTES, MAX_CLUSTER_CTAS, WARPGROUP, WGMMA_ROWS
 from cutegen.plan import swapped
 from cutegen.plan.epilogue.pairs import rows_of_warpgroup
 from cutegen.plan.epilogue.store import BUFFERS, WIDTHS, chain_instructions
@@ -81,6 +81,10 @@ NARROW_SPAN = 1.1
 """Correction of a k-tile if rows of an N-major B are copied in spans narrower than a line. The model also counts each
 span as read as often as spans fit in a line (`WarpgroupWork.conflicts`). Chosen with that by the cost of selections on
 435 f16 problems of three pairs of majors on an H100 (`tests/gpu/h100_majors.json`).
+"""
+MOST_SUMS_OF_QUANTIZED = 176
+"""Most sums of a thread that quantizes C. With 192 a swapped product of bf16 spilled 496 bytes, 112 with SiLU and 80
+with a bias and GELU; with 176 up to 56 (ptxas 13, sm_90a). Up to 64 are tolerated.
 """
 CLUSTERED_SLICES = 1.02
 """Factor on the whole time per doubling of the slices of K that a cluster adds, if A or B is not K-major: so measured
@@ -236,11 +240,16 @@ def _has_waves_of_rows(spec: GemmSpec, target: Target, row: KernelConfig) -> boo
 
 
 def _of_whole_blocks(spec: GemmSpec, rows: list[KernelConfig]) -> list[KernelConfig]:
-    """Return the rows whose warpgroups, or tiles if they are swapped, have whole blocks of a quantized C, else all."""
+    """Return the rows whose warpgroups, or tiles if they are swapped, have whole blocks of a quantized C, else all.
+
+    Of these, the ones whose threads have registers for a part's values beside their sums.
+    """
     if spec.epilogue.quantize is None:
         return rows
     columns = QUANTIZED_BLOCK[1] * (1 if spec.epilogue.pairs is None else 2)
-    return [row for row in rows if _has_whole_blocks(row, columns)] or rows
+    whole = [row for row in rows if _has_whole_blocks(row, columns)]
+    most = wgmma.MOST_SUMS if wgmma.promotes(spec) else MOST_SUMS_OF_QUANTIZED
+    return [row for row in whole if prod(row.cta[:2]) // (WARPGROUP * prod(row.warpgroups)) <= most] or whole or rows
 
 
 def _has_whole_blocks(row: KernelConfig, columns: int) -> bool:
