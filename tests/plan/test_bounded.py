@@ -14,7 +14,6 @@ from cutegen.algebra import offsets
 from cutegen.errors import SpecError
 from cutegen.hardware import wavefronts
 from cutegen.plan import GemmPlan, plan
-from cutegen.plan.epilogue import store
 from cutegen.plan.kernel.scheduler import TileOrder
 from cutegen.plan.operands import shared_memory, staging
 from cutegen.plan.operands.shared_memory import choose_smem
@@ -75,7 +74,7 @@ def test_tiles_whose_stages_cannot_fit_are_passed_over_unplanned(monkeypatch: py
         ranked.append(x.extents)
         return choose_smem(spec, x, *others)
 
-    for module in (staging, store):
+    for module in (staging, shared_memory):
         monkeypatch.setattr(module, "choose_smem", counting)
     spec = gemm(dtype="f16", tile=Tile(stages=8))
     found = plan(spec, "sm_120", (65536, 512, 1000))
@@ -158,9 +157,9 @@ def test_stages_follow_one_another_whatever_the_pad(name: str) -> None:
     cta, layout, stages = PADDED[name]
     found = plan(gemm(tile=Tile(cta, stages), smem=Smem(a=layout)), "sm_90")
     assert isinstance(found, GemmPlan)
-    shared_memory, elems = found.a.smem, cta[0] * cta[2]
-    placed = offsets(shared_memory.layout).reshape(stages, elems)
-    stage_elems = shared_memory.bytes // stages // 2
+    smem, elems = found.a.smem, cta[0] * cta[2]
+    placed = offsets(smem.layout).reshape(stages, elems)
+    stage_elems = smem.bytes // stages // 2
     assert np.array_equal(placed, placed[0] + stage_elems * np.arange(stages)[:, None])
     assert len(np.unique(placed)) == placed.size
     assert placed[0].max() < stage_elems

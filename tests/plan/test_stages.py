@@ -132,7 +132,7 @@ def test_stages_leave_room_for_the_ctas_that_registers_allow() -> None:
 @pytest.mark.parametrize(("align", "stages"), [((16, 16), 4), ((16, 2), 4), ((2, 2), 2)])
 def test_stages_are_filled_ahead_if_any_copy_is_asynchronous(align: tuple[int, int], stages: int) -> None:
     """`cp.async` copies 4 bytes at least; what is aligned to less passes through registers, one k-tile at a time."""
-    assert plan(gemm(align=(*align, None), tile=Tile((64, 64, 32))), "sm_80").stages == staging
+    assert plan(gemm(align=(*align, None), tile=Tile((64, 64, 32))), "sm_80").stages == stages
 
 
 def test_occupancy_by_hand() -> None:
