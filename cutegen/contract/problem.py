@@ -30,6 +30,15 @@ class Product:
     k: range
 
 
+def from_vector(part: range, vector: int) -> range:
+    """Return a group's part of its mode from the vector on that has its first element; of an empty one nothing.
+
+    >>> from_vector(range(13, 20), 8), from_vector(range(13, 13), 8)
+    (range(8, 20), range(13, 13))
+    """
+    return range(part.start - part.start % vector, part.stop) if part else part
+
+
 @dataclass(frozen=True, slots=True)
 class Groups:
     """One mode of the operands belongs to groups: rows of A and C (`of` "m"), columns ("n"), or parts of K ("k").

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 from cutegen.contract.launch import FACTORS, OPERANDS
 from cutegen.contract.tensor_map import BOX_MULTIPLE_BYTES
@@ -10,6 +11,7 @@ from cutegen.dispatch.block_scales import read_by_lanes
 from cutegen.dispatch.providers import providers
 from cutegen.dispatch.request import Matrix, Request
 from cutegen.dispatch.resolve import Resolved
+from cutegen.errors import SpecError
 from cutegen.hardware import PACKED, Instruction, target
 from cutegen.hardware.factor_atoms import ATOM_ROWS, BLOCK_VALUES, PER_WORD
 from cutegen.support.words import aligned
@@ -53,20 +55,24 @@ def _copied_as(factors: Matrix) -> str:
 
 
 def _begins(request: Request) -> Iterator[str]:
-    """Say which operands no box of a tensor map can begin in where groups do, and which would be faster."""
+    """Say which operands are read by elements since no box of a tensor map begins where groups do."""
     # An installation that only runs kernels has no specs, and still has `matmul`.
+    from cutegen.dispatch.model import planned
     from cutegen.spec import MODES
     from cutegen.spec.families import family_with
 
     groups = request.groups
     if groups is None or groups.of == "k" or not target(request.target).has(Instruction.BULK_TENSOR):
         return
-    for name in OPERANDS:
-        if groups.packs(MODES[name]) and getattr(request, name).major == groups.of:
-            yield (
+    begun = [x for x in OPERANDS if groups.packs(MODES[x]) and getattr(request, x).major == groups.of]
+    by_elements = family_with(Instruction.CP_ASYNC)
+    with suppress(SpecError):
+        if begun and planned(request).family == by_elements:
+            yield from (
                 f"groups begin anywhere in rows of {name}, and boxes of tensor maps at multiples of "
-                f"{BOX_MULTIPLE_BYTES} bytes: family {family_with(Instruction.CP_ASYNC)} reads it by elements; "
+                f"{BOX_MULTIPLE_BYTES} bytes: family {by_elements} reads it by elements; "
                 f"{name} with K contiguous can have a faster kernel"
+                for name in begun
             )
 
 

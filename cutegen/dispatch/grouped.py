@@ -22,7 +22,6 @@ from cutegen.dispatch.request import Matrix, Request
 from cutegen.dispatch.resolve import CallTarget, Given, Resolved, as_packed, check_given, replace_form
 from cutegen.dispatch.shapes import Multiplied, Shape, check_operands, result_type
 from cutegen.errors import OperandError, RequestError
-from cutegen.hardware import Instruction, target
 from cutegen.hardware import dtype as element_type
 from cutegen.run.call.operands import Form, compact_strides
 from cutegen.support.words import round_up
@@ -255,9 +254,9 @@ def _resolved(given: Given, terms: GroupedTerms, where: CallTarget, out_dtype: s
     if terms.quantized is not None:
         check_quantized(product)
     blocks = blocks_of_groups(forms)
-    mapped = bool(blocks) or terms.quantized is not None
-    mapped = mapped or (gated is not None and where.target == LEAST_OF_PAIRS)
-    placements = {name: _operand(name, *given[name], where, product, mapped=mapped) for name in OPERANDS}
+    whole = bool(blocks) or terms.quantized is not None
+    mapped = whole or (gated is not None and where.target == LEAST_OF_PAIRS)
+    placements = {name: _operand(name, *given[name], where, product, mapped=mapped, whole=whole) for name in OPERANDS}
     if gated is not None and not takes_apart(placements["b"].matrix, gated.pairs, product.n):
         b = placements["b"].matrix.dtype
         placements["b"] = _copy("b", forms["b"], b, "a copy along K takes its pairs of columns apart")
@@ -338,12 +337,12 @@ def _resolved(given: Given, terms: GroupedTerms, where: CallTarget, out_dtype: s
 
 
 def _operand(
-    name: str, form: Form, address: int, where: CallTarget, product: GroupedProduct, *, mapped: bool
+    name: str, form: Form, address: int, where: CallTarget, product: GroupedProduct, *, mapped: bool, whole: bool
 ) -> Placement:
     """Return A or B as the kernel reads it: in place, or as a padded copy if that is worth it.
 
-    With `mapped` only kernels that read it by tensor maps do: they need wide alignment, and groups that begin at a row.
-    Where they multiply by `wgmma`, they are so much faster that a copy is worth as much work as a padded one.
+    With `mapped` only kernels that read it by tensor maps do: they need wide alignment, and if groups are `whole`, with
+    nothing before them in their tiles, also groups that begin at a row.
     """
     dtype = "tf32" if form.dtype == "f32" and where.tf32 else form.dtype
     reuse = product.n if name == "a" else product.m // (product.count or 1) if product.groups.of == "m" else product.m
@@ -354,11 +353,11 @@ def _operand(
     anywhere = product.groups.packs(_MODES[name]) and placed.matrix.major == product.groups.of
     if mapped and element_type(dtype).bytes == 1 and placed.matrix.major != "k":
         return _copy(name, form, dtype, "its elements of 8 bits are multiplied along K")
-    if anywhere and (mapped or (reuse >= WORTH_A_COPY and target(where.target).has(Instruction.WGMMA))):
+    if anywhere and whole:
         return _copy(name, form, dtype, "groups begin anywhere in its rows: a copy along K begins them at one")
     if mapped:
         narrow = placed.matrix.align_bytes < VECTOR_BYTES
-    if not narrow or anywhere:  # groups begin anywhere in a copy as well
+    if not narrow or (anywhere and not mapped):  # only families without tensor maps read it, and a copy is no gain
         return placed
     align = placed.matrix.align_bytes
     why = f"it is aligned to only {align} bytes: a padded copy allows {VECTOR_BYTES}-byte loads"

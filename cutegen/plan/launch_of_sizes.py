@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
-from cutegen.contract.problem import Groups, ProblemShape
+from cutegen.contract.problem import Groups, ProblemShape, from_vector
 from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.values.predicted_time import shown_us
 from cutegen.support.words import extents, plural
@@ -54,8 +54,10 @@ def of_sizes(plan: GemmPlan, problem: ProblemShape, sizes: Sequence[int], name: 
     assert launch.groups is not None
     alone, packed = replace(launch, groups=None), launch.groups.layout == "packed"
     given = tuple(accumulate(sizes)) if packed else tuple(sizes)
-    shapes = [ProblemShape(len(part.m), len(part.n), len(part.k)) for part in launch.groups.products(given, problem)]
-    counted = [(shape, alone.tiles(shape), -(-shape.k // tile_k)) for shape in shapes]
+    of, parts = launch.groups.of, tuple(launch.groups.products(given, problem))
+    copied = (replace(part, **{of: from_vector(getattr(part, of), plan.group_vector)}) for part in parts)
+    shapes, covered = ([ProblemShape(len(x.m), len(x.n), len(x.k)) for x in each] for each in (parts, copied))
+    counted = [(shape, alone.tiles(shape), -(-shape.k // tile_k)) for shape in covered]
     rows, columns = launch.cta_tile
     multiplied = rows * columns * tile_k * sum(tiles * k_tiles for _, tiles, k_tiles in counted)
     time = None if plan.predicted_time is None else plan.predicted_time.of_sizes

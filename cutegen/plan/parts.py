@@ -16,6 +16,7 @@ from cutegen.plan.kernel.memory import MemoryMap, Phase, Region
 from cutegen.plan.kernel.pipeline import AB, THREADS, Pipeline, Role
 from cutegen.plan.kernel.program import KernelLoop
 from cutegen.plan.kernel.scheduler import SplitK, TileOrder, TileScheduler, TileSource
+from cutegen.plan.operands.shared_memory import vector_of_groups
 from cutegen.plan.operands.staging import OperandChoices
 from cutegen.plan.schedule.cluster import check_dynamic, is_dynamic
 from cutegen.plan.schedule.groups import check_groups
@@ -225,6 +226,7 @@ class Schedule(ABC):
             spread=grouped is None and self.spreads(mma),
             groups=None if grouped is None else grouped.value,
             resident=1 if grouped is None else self.resident(occupancy),
+            vector=vector_of_groups(spec) if source.searched else 1,
         )
         return Choice(scheduler, order.decision)
 

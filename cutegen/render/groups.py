@@ -115,10 +115,24 @@ def _clearing(plan: GemmPlan, holes: GroupHoles, sides: dict[str, str], c_shape:
 
 
 def group_constants(plan: GemmPlan) -> ConstantsByDecision:
-    """Return the constant of groups of K in K-major operands, whose boxes begin at vectors."""
+    """Return the constant of groups along the contiguous mode of an operand, whose boxes begin at vectors."""
+    if plan.scheduler.vector > 1:
+        return {KEY: (f"GROUP_VECTOR = {plan.scheduler.vector}  # elements, at whose multiples boxes begin",)}
     if plan.k_vector == 1:
         return {}
     return {KEY: (f"K_VECTOR = {plan.k_vector}  # elements, at whose multiples boxes begin",)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstHoles:
+    """Holes of stores by vectors that leave out what a tile has before its group; without any they store all of it."""
+
+    parameter: str = ""
+    passed: str = ""
+    said: str = ""
+    others: str = ""
+    of_vector: str = ""
+    of_element: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +142,7 @@ class SearchHoles:
 
     `across` are the tiles of the modes that groups do not have, `tiles` those of a lane's group, `grid` those of one
     group along M and N. `boxes` are the coordinates of a tensor's matrix, `c` is C, and `whole_part` tells whether all
-    of a part is the group's.
+    of a part is the group's; `first` are those of the rest.
     """
 
     across: str
@@ -137,6 +151,7 @@ class SearchHoles:
     boxes: Mapping[str, str]
     c: str = ""
     whole_part: str = ""
+    first: FirstHoles = FirstHoles()
 
 
 def search_holes(plan: GemmPlan, c: str) -> dict[str, SearchHoles]:
@@ -151,7 +166,7 @@ def search_holes(plan: GemmPlan, c: str) -> dict[str, SearchHoles]:
             tiles=(
                 "Int32(first_group + cute.arch.lane_idx() < groups) * across"
                 if of == "k"
-                else f"{_tiles_along(plan, **{of: 'stops - begins'})[of]} * across"
+                else f"{_tiles_along(plan, **{of: _extent(plan)})[of]} * across"
             ),
             grid=", ".join(sides.values()),
             boxes={
@@ -161,6 +176,7 @@ def search_holes(plan: GemmPlan, c: str) -> dict[str, SearchHoles]:
             },
             c=c,
             whole_part="" if of == "k" else _whole_part(plan, groups),
+            first=_first(plan, groups),
         )
     }
 
@@ -169,7 +185,31 @@ def _whole_part(plan: GemmPlan, groups: Groups) -> str:
     """Return the test that all of a part of C is the group's, and that a box may begin there."""
     of, step = groups.of, plan.epilogue.box_step(groups)
     whole = f"(part_{of} + 1) * PART_{of.upper()} <= {of}"
+    if plan.scheduler.vector > 1:
+        whole = f"part_{of} * PART_{of.upper()} >= before and {whole}"
     return whole if step == 1 else f"begin % {step} == 0 and {whole}"
+
+
+def _first(plan: GemmPlan, groups: Groups) -> FirstHoles:
+    """Return the holes of stores of what is a group's, of a part that may begin before it."""
+    if plan.scheduler.vector == 1:
+        return FirstHoles()
+    at = "mn".index(groups.of)
+    return FirstHoles(
+        parameter=", before: Int32",
+        passed=", before",
+        said=", or before `before`",
+        others="precedes or ",
+        of_vector=f" and tDcC[last, i, j][{at}] >= before",
+        of_element=f" and tDcC[v, i, j][{at}] >= before",
+    )
+
+
+def _extent(plan: GemmPlan) -> str:
+    """Return the extent of a lane's group, from the vector on at which its tiles begin."""
+    if plan.scheduler.vector == 1:
+        return "stops - begins"
+    return "(stops - begins + begins % GROUP_VECTOR) * Int32(stops > begins)"
 
 
 def _tiles_along(plan: GemmPlan, **extents: str) -> dict[str, str]:

@@ -90,7 +90,8 @@ def persistent_parts(plan: GemmPlan) -> tuple[str, ...]:
         k = "of_each_group" if plan.scheduler.cuts_k else "of_all_groups"
         if plan.k_vector > 1:
             k = "from_vectors"
-        return (*of_groups, *places, f"schedulers/k_tiles_{k}.py.j2")
+        at_vectors = ("schedulers/groups_from_vectors.py.j2",) if plan.scheduler.vector > 1 else ()
+        return (*of_groups, *places, f"schedulers/k_tiles_{k}.py.j2", *at_vectors)
     return (plan.scheduler.source.template, *_place_parts(plan))
 
 

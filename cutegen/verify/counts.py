@@ -13,7 +13,7 @@ from fractions import Fraction
 from math import prod
 
 from cutegen.contract.launch import CallSize
-from cutegen.contract.problem import ProblemShape
+from cutegen.contract.problem import ProblemShape, from_vector
 from cutegen.hardware import dtype
 from cutegen.hardware.units import LINE_BYTES, SECTOR_BYTES, WARP
 from cutegen.plan import GemmPlan, swapped
@@ -157,9 +157,12 @@ class _Often:
         across = self.plan.cta_tile[1 - grouped] * self.plan.mma.cluster[1 - grouped]
         covered = -(-problem.extents[along] // across) * across
         beside = self.plan.epilogue.fusion.tile_of_c((covered, covered))[1 - grouped] // part[1 - grouped]
-        ranges = (getattr(each, groups.of) for each in groups.products(self.given, problem))
-        step = self.plan.epilogue.box_step(groups)
-        count = sum(len(each) // part[grouped] for each in ranges if each.start % step == 0) * beside
+        step, vector, extent = self.plan.epilogue.box_step(groups), self.plan.group_vector, part[grouped]
+        count = 0
+        for each in (getattr(product, groups.of) for product in groups.products(self.given, problem)):
+            tiles = from_vector(each, vector)
+            if tiles.start % step == 0:  # the first part may have what is before the group
+                count += max(0, len(tiles) // extent - (tiles.start < each.start)) * beside
         return _Times(Fraction(count), plural(count, "whole part"))
 
     @property
@@ -195,8 +198,10 @@ class _Often:
         launch, problem = self.plan.launch, self.size.problem
         if launch.groups is None:
             return [(problem, launch.tiles(problem))]
-        alone, parts = replace(launch, groups=None), launch.groups.products(self.given, problem)
-        shapes = [ProblemShape(len(part.m), len(part.n), self._copied_k(part.k)) for part in parts]
+        alone, of, vector = replace(launch, groups=None), launch.groups.of, self.plan.group_vector
+        given = launch.groups.products(self.given, problem)
+        parts = (replace(part, **{of: from_vector(getattr(part, of), vector)}) for part in given)
+        shapes = [ProblemShape(len(part.m), len(part.n), len(part.k)) for part in parts]
         return [(shape, tiles) for shape in shapes if (tiles := alone.tiles(shape))]
 
     def _skipped(self, k: int) -> Fraction:
@@ -205,10 +210,6 @@ class _Often:
         if not self.plan.mma.skips_k_blocks or k < tile_k or k % tile_k == 0:
             return Fraction(0)
         return Fraction((tile_k - k % tile_k) // block * block, tile_k)
-
-    def _copied_k(self, k: range) -> int:
-        """Return the extent of a part of K with what boxes have before it."""
-        return len(k) + k.start % self.plan.k_vector if k else 0
 
     def _share_multiplied(self, shape: ProblemShape) -> Fraction:
         """Return the share of a product's tiles that is multiplied: steps of rows that no group has are not."""

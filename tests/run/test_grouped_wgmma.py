@@ -95,6 +95,8 @@ SCALED = Setting("m", types=("e4m3", "bf16"), tile=(64, 96, 128), rows=(1, 128))
 SWIGLU = "x, y -> silu(x) * y"
 QUANTIZED = Setting("m", types=("e4m3", "e4m3"), tile=(64, 128, 128), rows=(1, 128), quantize=Quantized("e4m3"))
 STEPS = Setting("m", tile=(128, 64, 64), schedule=Schedule(consumers="pingpong"))
+ROWS_TOGETHER = Setting("m", majors="mkn", tile=(128, 64, 64))
+COLUMNS_TOGETHER = Setting("n", majors="knn", tile=(64, 64, 64))
 CLUSTERED = Setting("m", tile=(64, 64, 64), schedule=Schedule(cluster=(1, 2)))
 MORE = (
     Setting("m", expression=SWIGLU, pairs=Paired("halves", "gate")),
@@ -138,6 +140,14 @@ MORE = (
     Setting("m", "padded", schedule=Schedule(swap=True), tile=(64, 32, 64)),
     Setting("m", schedule=Schedule(swap=True, cluster=(2, 1)), tile=(64, 8, 128)),
     Setting("n", majors="kkm", tile=(64, 32, 64)),
+    ROWS_TOGETHER,
+    Setting("m", majors="mnn", tile=(64, 64, 64), ops=("bias_m", "scale_n"), schedule=Schedule(consumers="pingpong")),
+    Setting("m", majors="mkm", types=("f16", "f32"), tile=(128, 64, 64)),
+    Setting("m", majors="mkn", tile=(128, 32, 64), ops=("bias_n",), schedule=Schedule(swap=True)),
+    Setting("m", majors="mkn", tile=(64, 64, 64), ops=("residual",), schedule=Schedule(cluster=(1, 2))),
+    Setting("m", majors="mkn", expression=SWIGLU, pairs=Paired("halves", "gate"), tile=(64, 128, 64)),
+    COLUMNS_TOGETHER,
+    Setting("n", majors="mnm", tile=(64, 64, 64)),
     Setting("k", majors="kkn", types=("f16", "f16"), tile=(128, 64, 64)),
     Setting("k", majors="mnn", tile=(128, 128, 64), ops=("beta", "bias_n")),
     Setting("k", majors="mkm", tile=(64, 128, 64), schedule=Schedule(cluster=(1, 2))),
@@ -325,6 +335,20 @@ PLANTED: dict[str, tuple[Setting, str, str]] = {
         "stage, phase = pass_over(k_tiles, full, empty, stage, phase)",
         "pass",
     ),
+    "boxes of A begin between two vectors": (ROWS_TOGETHER, "begin, m = begin - before, m + before", "pass"),
+    "a group without rows has a tile of those before it": (
+        ROWS_TOGETHER,
+        "(stops - begins + begins % GROUP_VECTOR) * Int32(stops > begins)",
+        "(stops - begins + begins % GROUP_VECTOR)",
+    ),
+    "rows before a group are stored by vectors": (ROWS_TOGETHER, " and tDcC[last, i, j][0] >= before", ""),
+    "columns before a group are stored by vectors": (COLUMNS_TOGETHER, " and tDcC[last, i, j][1] >= before", ""),
+    "rows before a group are stored one element at a time": (ROWS_TOGETHER, " and tDcC[v, i, j][0] >= before", ""),
+    "a part with rows before a group is stored in bulk": (
+        ROWS_TOGETHER,
+        "part_m * PART_M >= before and (part_m + 1)",
+        "(part_m + 1)",
+    ),
     "rows past the last end stay": (BIASED, "        clear(\n", "        (lambda *_: None)(\n"),
 }
 
@@ -365,14 +389,33 @@ def test_weights_may_come_before_a_predecessor_ends_and_ends_may_not(kernels: Ca
 
 @pytest.mark.parametrize(("of", "majors", "name"), [("m", "mkn", "a"), ("n", "knn", "b")])
 def test_groups_that_begin_anywhere_in_rows_are_refused(of: str, majors: str, name: str) -> None:
-    """A box begins at a multiple of 16 bytes of its rows; padded groups do, and sm80 copies from any address."""
+    """Boxes begin at multiples of 16 bytes, and only C is stored without what a tile then has before a group."""
     setting = Setting(of, majors=majors, tile=(64, 64, 64))
-    with pytest.raises(
-        SpecError, match=f'problem.{name}.major: found "{of}", along which groups begin anywhere'
-    ) as found:
-        plan(setting.spec(), ARCHES["sm90"])
-    assert 'family = "sm80"' in str(found.value)
-    plan(replace(setting, layout="padded").spec(), ARCHES["sm90"])
+    anywhere = f'problem.{name}.major: found "{of}", along which groups begin anywhere'
+    refused = [
+        (replace(setting, ops=("beta",)), ", with beta"),
+        (replace(setting, ops=("aux", "relu")), ", with aux"),
+        (replace(setting, family="sm100", tile=(128, 64, 64)), ""),
+    ]
+    for each, what in refused:
+        with pytest.raises(SpecError, match=anywhere + what) as found:
+            plan(each.spec(), ARCHES[each.family])
+        assert 'family = "sm80"' in str(found.value)
+        plan(replace(each, layout="padded").spec(), ARCHES[each.family])
+    found = plan(setting.spec(), ARCHES["sm90"])
+    assert isinstance(found, GemmPlan)
+    assert (found.scheduler.vector, found.group_vector) == (8, 8)
+
+
+@pytest.mark.dsl
+@pytest.mark.slow
+def test_what_comes_before_a_group_may_push_its_end_into_another_tile(kernels: Cache) -> None:
+    """Groups that begin inside a vector of 8 columns, and fill a tile of 64 but for fewer than that."""
+    ends, among = np.array([3, 67, 128, 192], np.int32), COLUMNS_TOGETHER.among
+    assert failure(*compiled(COLUMNS_TOGETHER, kernels), ends, 60, fresh=False, among=among) == ""
+    extent = "(stops - begins + begins % GROUP_VECTOR) * Int32(stops > begins)"
+    wrong = edited(COLUMNS_TOGETHER, extent, "(stops - begins)", kernels)
+    assert failure(*wrong, ends, 60, fresh=False, among=among) != ""
 
 
 CLEARED_B = "        clear_k(sB, Int32(0), before, stage)\n"

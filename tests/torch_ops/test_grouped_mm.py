@@ -301,7 +301,7 @@ def test_explain_says_in_which_operands_groups_begin_anywhere() -> None:
     rows, weights, columns = meta(64, 512), meta(4, 64, 256), meta(64, 512)
     remark = "groups begin anywhere in rows of {},"
     for call, name in (((rows.mT, weights), "a"), ((meta(4, 256, 64), columns), "b")):
-        said = cutegen.explain(*call, offs=ends, arch="sm_90")
+        said = cutegen.explain(*call, offs=ends, arch="sm_120")
         assert remark.format(name) in said
         assert "family sm80" in said.partition("kernel ")[2]
         assert "groups begin anywhere" not in cutegen.explain(*call, offs=ends, arch="sm_80")
@@ -310,16 +310,26 @@ def test_explain_says_in_which_operands_groups_begin_anywhere() -> None:
     assert "family sm90" in said.partition("kernel ")[2]
 
 
-def test_much_work_is_worth_a_copy_along_k() -> None:
-    """Where `wgmma` multiplies the copy; elsewhere, and with fewer columns, groups begin anywhere in place."""
-    ends = torch.empty(4, dtype=torch.int32, device="meta")
+@pytest.mark.parametrize("transposed", ["", "a", "b", "ab"])
+@pytest.mark.parametrize("form", ["m", "n", "k"])
+def test_every_layout_of_every_form_is_served_by_wgmma_in_place(form: str, transposed: str) -> None:
+    """So are gradients: they are products of these forms, and the gradient of a result has either layout."""
+    (groups, rows, k, n), ends = (8, 4096, 1024, 1536), torch.empty(8, dtype=torch.int32, device="meta")
+    shapes = {
+        "m": ((rows, k), (groups, k, n)),
+        "n": ((groups, n, k), (k, rows)),
+        "k": ((n, rows), (rows, k)),
+    }[form]
 
-    def copies(target: str, n: int) -> dict[str, str]:
-        rows, weights = (torch.empty(shape, dtype=torch.float16, device="meta") for shape in ((64, 512), (4, 64, n)))
-        return {**grouped.resolved_groups(grouped.GroupedCall(rows.mT, weights, ends), target).copies}
+    def tensor(name: str, shape: tuple[int, ...]) -> Tensor:
+        *batch, inner, outer = shape
+        if name in transposed:
+            return torch.empty(*batch, outer, inner, dtype=torch.bfloat16, device="meta").mT
+        return torch.empty(shape, dtype=torch.bfloat16, device="meta")
 
-    assert copies("sm_90", 1024) == {"a": "groups begin anywhere in its rows: a copy along K begins them at one"}
-    assert copies("sm_90", 512) == copies("sm_80", 1024) == copies("sm_120", 1024) == {}
+    a, b = (tensor(name, shape) for name, shape in zip("ab", shapes, strict=True))
+    resolved = grouped.resolved_groups(grouped.GroupedCall(a, b, ends), "sm_90")
+    assert (planned(resolved.request).family, {**resolved.copies}, resolved.out_copied) == ("sm90", {}, "")
 
 
 @pytest.mark.parametrize("stored", ["(G, N, K)", "(G, K, N)"])

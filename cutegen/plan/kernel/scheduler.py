@@ -9,14 +9,14 @@ kernels compute: proofs, counts and views use it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from cutegen.algebra import Extents
-from cutegen.contract.problem import Groups, ProblemShape, Product
+from cutegen.contract.problem import Groups, ProblemShape, Product, from_vector
 from cutegen.hardware import DType
 
 Tiles = npt.NDArray[np.int64]
@@ -207,7 +207,8 @@ class TileScheduler:
 
     How large they are, and how many CTAs take them together, is told by the MMA that computes them. Without `groups`, a
     batch's products are along `grid.z`. With `spread`, a launch for at most half of the GPU has twice as many CTAs, of
-    which every second one has no tile. An SM has `resident` persistent CTAs.
+    which every second one has no tile. An SM has `resident` persistent CTAs. The tiles of a group of rows, or columns,
+    begin at a multiple of `vector` elements: what the first one has before the group is not stored.
     """
 
     order: TileOrder
@@ -216,6 +217,7 @@ class TileScheduler:
     spread: bool = False
     groups: Groups | None = None
     resident: int = 1
+    vector: int = 1
 
     @property
     def cuts_k(self) -> bool:
@@ -238,9 +240,13 @@ class TileScheduler:
         return -(-rows // (tile_m * m)), -(-columns // (tile_n * n))
 
     def products(self, problem: ProblemShape, given: Sequence[int] = ()) -> tuple[Product, ...]:
-        """Return the products whose tiles are numbered together; `given` are the ends or sizes of groups."""
-        if self.groups is not None:
-            return tuple(self.groups.products(given, problem))
+        """Return the products whose tiles are numbered together; `given` are the ends or sizes of groups.
+
+        A group is returned with what its first tile has before it.
+        """
+        if (groups := self.groups) is not None:
+            parts, of = groups.products(given, problem), groups.of
+            return tuple(replace(part, **{of: from_vector(getattr(part, of), self.vector)}) for part in parts)
         return (Product(m=range(problem.m), n=range(problem.n), k=range(problem.k)),)
 
     def work(

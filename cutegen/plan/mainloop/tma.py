@@ -273,6 +273,7 @@ class Bulk(Mainloop):
 
     __slots__ = ()
     reserved_bytes: ClassVar[int] = MOST_BARRIERS_BYTES
+    begins_at_vectors: ClassVar[bool] = False
     to_copy: ClassVar[tuple[int, ...]]
     least_stages: ClassVar[int]
     most_stages: ClassVar[int]
@@ -296,7 +297,8 @@ class Bulk(Mainloop):
         if target.has(*needs):
             for name in OPERANDS:
                 shared_memory.check_align(spec, name, f"{spec.in_family(by_threads)} copies from any address")
-                shared_memory.check_begins(spec, name, f"{spec.in_family(by_threads)} copies from any address")
+                check = shared_memory.check_begins_at_vectors if self.begins_at_vectors else shared_memory.check_begins
+                check(spec, name, f"{spec.in_family(by_threads)} copies from any address")
             return
         having = targets_with(*needs)
         lacking = next((words for each, words in INSTRUCTIONS.items() if each in needs and not target.has(each)), "")
@@ -451,6 +453,7 @@ class TmaSs(Bulk):
     """Only sums are in registers, so the producer warps can keep a few more."""
 
     keys: ClassVar[PartKeys] = DESCRIBED_BOXES
+    begins_at_vectors: ClassVar[bool] = True
     to_copy: ClassVar[tuple[int, ...]] = (40, 32, LEAST_TO_COPY)
     least_stages: ClassVar[int] = 2
     most_stages: ClassVar[int] = DEEPEST[-1]

@@ -26,6 +26,7 @@ from cutegen.algebra import (
     tile_to_shape,
     with_inner,
 )
+from cutegen.contract.launch import OPERANDS
 from cutegen.contract.tensor_map import BOX_MULTIPLE_BYTES, MAX_BOX_ELEMS, STRIDE_MULTIPLE_BYTES
 from cutegen.errors import SpecError
 from cutegen.hardware import (
@@ -38,6 +39,7 @@ from cutegen.hardware import (
     DType,
     Instruction,
     alike,
+    dtype,
     ideal_wavefronts,
     line_write_wavefronts,
     merged_phases,
@@ -392,14 +394,46 @@ def check_align(spec: GemmSpec, name: str, fix: str) -> None:
         )
 
 
+def begins_anywhere(spec: GemmSpec, name: str) -> bool:
+    """Return whether packed groups of rows, or columns, begin anywhere along the contiguous mode of A or B."""
+    groups, major = spec.problem.groups, spec.problem.operand(name).major
+    return groups is not None and groups.of == major != "k" and groups.value.packs(MODES[name])
+
+
+def vector_of_groups(spec: GemmSpec) -> int:
+    """Return the elements at whose multiples boxes of such an operand begin; 1 if there is none."""
+    found = (dtype(spec.problem.operand(name).dtype).bytes for name in OPERANDS if begins_anywhere(spec, name))
+    return max((BOX_MULTIPLE_BYTES // element_bytes for element_bytes in found), default=1)
+
+
+def check_begins_at_vectors(spec: GemmSpec, name: str, fix: str) -> None:
+    """Raise SpecError, with `fix`, if what a tile has before a group would be more than left out of C."""
+    if not begins_anywhere(spec, name):
+        return
+    epilogue, used = spec.epilogue, spec.epilogue.operands
+    kept = {
+        "epilogue.smem = false": epilogue.smem is False,
+        "beta": "beta" in used or "beta" in (epilogue.ops or ()),
+        "aux": "aux" in used,
+        "a quantized C": epilogue.quantize is not None,
+    }
+    if found := next((words for words, holds in kept.items() if holds), ""):
+        raise spec.error(
+            f"problem.{name}.major",
+            found=f'"{spec.problem.operand(name).major}", along which groups begin anywhere, with {found}',
+            expected='"k": a tile begins at a vector, and only C is stored without what it has before a group',
+            fix=fix,
+        )
+
+
 def check_begins(spec: GemmSpec, name: str, fix: str) -> None:
     """Raise SpecError, with `fix`, if packed groups begin anywhere along the contiguous mode of A or B.
 
     Parts of K do not count: what a box has before one becomes 0.
     """
-    groups, major = spec.problem.groups, spec.problem.operand(name).major
-    if groups is None or groups.of == "k" or groups.of != major or not groups.value.packs(MODES[name]):
+    if not begins_anywhere(spec, name):
         return
+    major = spec.problem.operand(name).major
     raise spec.error(
         f"problem.{name}.major",
         found=f'"{major}", along which groups begin anywhere',

@@ -176,6 +176,11 @@ class PlannedGemm:
         """Elements of K at whose multiples boxes of a group's part begin: 16 bytes of a K-major operand, else 1."""
         return vector_of_k(self.operands) if self.scheduler.cuts_k and self.scheduler.source.searched else 1
 
+    @property
+    def group_vector(self) -> int:
+        """Elements of the groups' mode at whose multiples what a CTA copies of a group begins; 1 is any."""
+        return self.k_vector if self.scheduler.cuts_k else self.scheduler.vector
+
     def operand(self, name: str) -> OperandPath:
         """Return the path of the operand of a role. Raises KeyError if there is none."""
         for x in self.operands:

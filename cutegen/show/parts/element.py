@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from itertools import accumulate
 from typing import Any
 
-from cutegen.contract.problem import ProblemShape
+from cutegen.contract.problem import ProblemShape, from_vector
 from cutegen.errors import RequestError
 from cutegen.hardware.units import WARP
 from cutegen.plan import GemmPlan
@@ -116,11 +116,14 @@ def _in_its_group(
     at, ends = element.coordinate[place], tuple(accumulate(sizes))
     for number, part in enumerate(groups.products(ends, problem)):
         if at in (of_group := getattr(part, groups.of)):
-            coordinate = tuple(x - of_group.start * (i == place) for i, x in enumerate(element.coordinate))
-            what = f"{groups.of} {of_group.start} to {of_group.stop - 1}: coordinates and bytes count from its first"
+            tiled = from_vector(of_group, plan.group_vector)
+            row, column = (x - tiled.start * (i == place) for i, x in enumerate(element.coordinate))
+            first = "its first" if tiled == of_group else f"{groups.of} {tiled.start}"
+            what = f"{groups.of} {of_group.start} to {of_group.stop - 1}: coordinates and bytes count from {first}"
+            part = replace(part, **{groups.of: tiled})
             alone = ProblemShape(len(part.m), len(part.n), len(part.k))
             fact = ("group", f"{number} of 0 to {len(sizes) - 1}, {what}, where its tiles begin")
-            return replace(element, coordinate=coordinate), alone, (fact,)
+            return replace(element, coordinate=(row, column)), alone, (fact,)
     raise RequestError(
         f"--element: found {groups.of} {at}; expected 0 to {ends[-1] - 1}, the {ends[-1]} of all groups of --sizes"
     )
