@@ -103,7 +103,7 @@ def _launches(space: str, kernels: Sequence[CppKernel]) -> str:
             choices=choices,
             arguments=", ".join(_arguments(first, leaves)),
             workspace_bytes="\n".join(_by_choice(["return {}::workspace_bytes(problem);"] * len(kernels))),
-            launch="\n".join(_by_choice([f"return {{}}::launch({_passed(each)});" for each in kernels])),
+            launch="\n".join(_by_choice([f"return {{}}::enqueue({_passed(each)});" for each in kernels])),
         )
     )
 
