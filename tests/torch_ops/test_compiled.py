@@ -168,6 +168,25 @@ def test_a_program_that_torch_kept_runs_in_another_process(tmp_path: Any) -> Non
         assert found.stdout == f"{hit}\n", found.stderr[-3000:]
 
 
+ONCE = """
+import torch, cutegen
+from torch._dynamo.utils import counters
+a, b, ends = torch.ones(4, 8), torch.ones(1, 8, 8), torch.tensor([4], dtype=torch.int32)
+product = torch.compile(lambda a, b: cutegen.matmul(a, b), backend="eager", fullgraph=True)
+groups = torch.compile(lambda a, b, offs: cutegen.grouped_mm(a, b, offs=offs), backend="eager", fullgraph=True)
+for _ in range(2):
+    product(a, b[0])
+    groups(a, b, ends)
+print(counters["stats"]["unique_graphs"])
+"""
+
+
+@pytest.mark.slow
+def test_the_first_programs_of_a_process_are_compiled_once() -> None:
+    found = subprocess.run([sys.executable, "-W", "ignore", "-c", ONCE], capture_output=True, text=True, timeout=300)
+    assert found.stdout == "2\n", found.stderr[-3000:]
+
+
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("default")  # torch's own, of its compilers and of a CUDA graph that it records empty
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
