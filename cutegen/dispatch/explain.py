@@ -41,8 +41,12 @@ def explained(resolved: Resolved) -> str:
     for provider, answer in answers:
         rows.append(("kernel" if answer.open is not None else "tried", f"{provider.name}: {answer.why}"))
     if providers.leaves_to_torch(request):
-        rows.append(("kernel", "none: torch computes it in f32, as no family that has run on hardware can"))
+        rows.append(("kernel", f"none: {_left_to_torch(request)}, as no family that has run on hardware can"))
     return "\n".join([shape, *aligned(rows)])
+
+
+def _left_to_torch(request: Request) -> str:
+    return "torch computes it in f32" if request.quantized is None else "torch quantizes the product in f32"
 
 
 def _copied_as(factors: Matrix) -> str:

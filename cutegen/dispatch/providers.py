@@ -55,7 +55,11 @@ class Providers:
         """Return whether only families that have run on hardware may serve `request`, and none of them has a kernel."""
         if request.family != TRIED and request not in self._mistrusted:
             return False
-        return all(answer.open is None for _, answer in self.answers(request))
+        return not self.has_kernel(request)
+
+    def has_kernel(self, request: Request) -> bool:
+        """Return whether a provider has a kernel for `request`. Compiles nothing."""
+        return any(answer.open is not None for _, answer in self.answers(request))
 
     @property
     def has_packs(self) -> bool:

@@ -18,6 +18,7 @@ from cutegen.dispatch.placement import Placement, as_matrices
 from cutegen.dispatch.request import Matrix
 from cutegen.dispatch.shapes import Multiplied, Shape
 from cutegen.errors import OperandError, RequestError
+from cutegen.hardware import PACKED, Instruction, target
 from cutegen.hardware import dtype as element_type
 from cutegen.run.call.operands import Form, compact_strides
 from cutegen.support.words import literal
@@ -26,8 +27,8 @@ QUANTIZED: Mapping[str, FactorsOfC] = {"e4m3": "f32", "e4m3_ue8m0": "ue8m0"}
 """Results that a call can ask for, and how their factors are rounded."""
 ELEMENT = "e4m3"
 LEAST_OF_QUANTIZED = "sm_90"
-"""The target whose kernels quantize."""
-_OPERANDS = frozenset({"f16", "bf16", "e4m3", "e5m2"})
+"""The first target whose kernels quantize."""
+_OPERANDS = frozenset({"f16", "bf16", "e4m3", "e5m2", *PACKED})
 
 
 class Strided(NamedTuple):
@@ -61,9 +62,14 @@ def pair_of(out: Any, out_dtype: Any, function: str = "matmul") -> tuple[Any, An
     return values, factors
 
 
-def has_kernel(target: str, a: str) -> bool:
-    """Return whether kernels for a target quantize products of such operands."""
-    return target == LEAST_OF_QUANTIZED and a in _OPERANDS
+def has_kernel(target_name: str, a: str) -> bool:
+    """Return whether kernels for a target quantize products of such operands, if not all of them.
+
+    >>> [has_kernel(name, "bf16") for name in ("sm_80", "sm_90", "sm_100", "sm_120")]
+    [False, True, True, False]
+    """
+    able = any(target(target_name).has(each) for each in (Instruction.WGMMA, Instruction.TCGEN05))
+    return able and a in _OPERANDS
 
 
 def factors_shape(problem: Multiplied) -> Shape:

@@ -102,7 +102,11 @@ def _with_factors(call: Call) -> tuple[Tensor, Tensor]:
         call = call._replace(scale_c=factors)
     else:
         torch.autograd.graph.increment_version(factors)
-    found = call_cache.replay(call) or computed(call, resolved_call(call), _of_torch)
+    if (found := call_cache.replay(call)) is None:
+        resolved = resolved_call(call)
+        if not (resolved.empty or providers.has_kernel(resolved.request)):
+            return _quantized_apart(call)
+        found = computed(call, resolved, lambda *_: _quantized_apart(call))
     return found[0], factors
 
 

@@ -13,6 +13,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.dispatch import grouped
 from cutegen.dispatch.block_scales import LEAST_OF_ATOMS, LEAST_TARGET, SCALES, SECOND
 from cutegen.dispatch.formula import LEAST_OF_PAIRS, check_activation, gated_of, is_gated
+from cutegen.dispatch.providers import providers
 from cutegen.dispatch.quantized import ELEMENT, LEAST_OF_QUANTIZED, factors_of, has_kernel
 from cutegen.dispatch.resolve import Resolved, with_rows
 from cutegen.dispatch.settings import settings
@@ -381,8 +382,12 @@ def compute(call: GroupedCall) -> tuple[Tensor, Tensor | None]:
         call = call._replace(scale_c=factors)
     else:
         torch.autograd.graph.increment_version(factors)
-    found = call_cache.replay(call) or eager.computed(call, resolved_groups(call), _of_torch)
-    return found[0], factors
+    if (found := call_cache.replay(call)) is None:
+        resolved, wide = resolved_groups(call), _unquantized(call, torch.float32)
+        if not (resolved.empty or providers.has_kernel(resolved.request)):
+            return _apart(call, wide)
+        found = eager.computed(call, resolved, lambda *_: _apart(call, wide))
+    return found[0], factors if found[1] is None else found[1]
 
 
 def _of_kernel(call: GroupedCall, arch: str | None = None) -> GroupedCall:
@@ -395,8 +400,12 @@ def _of_kernel(call: GroupedCall, arch: str | None = None) -> GroupedCall:
     if joins and quantizes:
         return call
     dtype = call.product[1] if call.aux else torch.float32
-    activation = call.activation if joins else None
-    return call._replace(activation=activation, out=None, out_dtype=dtype, aux=False, quantize=None, scale_c=None)
+    return _unquantized(call._replace(activation=call.activation if joins else None), dtype)
+
+
+def _unquantized(call: GroupedCall, dtype: torch.dtype) -> GroupedCall:
+    """Return the call for its sums in memory of its own."""
+    return call._replace(out=None, out_dtype=dtype, aux=False, quantize=None, scale_c=None)
 
 
 def _joins_pairs(call: GroupedCall, arch: str | None) -> bool:

@@ -24,7 +24,7 @@ from cutegen.dispatch.request import TRIED, Request  # noqa: E402
 from cutegen.dispatch.resolve import CallTarget  # noqa: E402
 from cutegen.dispatch.settings import settings  # noqa: E402
 from cutegen.errors import RequestError  # noqa: E402
-from cutegen.torch_ops import eager, first_use, grouped  # noqa: E402
+from cutegen.torch_ops import call_cache, eager, first_use, grouped  # noqa: E402
 from tests.run.ptx_mutants import with_ptx  # noqa: E402
 from tests.torch_ops import test_grouped_micro_scales as of_groups  # noqa: E402
 from tests.torch_ops.cases import half  # noqa: E402
@@ -310,6 +310,53 @@ def test_factors_of_another_group_are_noticed(
         found = cutegen.scaled_grouped_mm(a, b, more, name, of_b, name, **terms)
         assert np.allclose(found.numpy(), wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
     assert caplog.text.count("torch computes such calls instead") == 1
+
+
+def quantized_calls() -> dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]]:
+    """Calls by what they multiply, each with their arguments."""
+    x, w = half(72, 256), half(160, 256).T
+    mx, _ = of_8_bits("mxf8")
+    rows, _ = groups_of_8_bits("mx")
+    return {
+        "f16": (cutegen.matmul, (x, w), {}),
+        "mxf8": (cutegen.scaled_mm, mx, SWIZZLED),
+        "groups of mxf8": (cutegen.scaled_grouped_mm, rows, {**SWIZZLED, "offs": of_groups.ENDS}),
+    }
+
+
+def is_quantized(found: Any, wide: Any) -> None:
+    """Hold a result and its factors against the product in f32: the values of `quantize`, or next to them."""
+    values, factors = found
+    wanted, of_wanted = cutegen.quantize(wide)
+    inside = wide.abs().amax(-1) > 0  # rows that a group has
+    torch.testing.assert_close(factors[inside], of_wanted[inside], rtol=1e-5, atol=0)
+    differ = (values.view(torch.uint8) != wanted.view(torch.uint8))[inside]
+    assert differ.float().mean() <= 0.01
+    step = (values.float() - wanted.float())[inside].abs()
+    assert (step <= wanted.float()[inside].abs() / 7 + 2**-9).all()
+
+
+@pytest.mark.slow
+@pytest.mark.dsl
+@pytest.mark.parametrize("what", ["f16", "mxf8", "groups of mxf8"])
+def test_kernels_quantize_results_which_are_compared_too(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If one is wrong, and where none may serve, torch quantizes the product that a kernel makes in f32."""
+    function, arguments, terms = quantized_calls()[what]
+    f32 = {"out_dtype" if function is cutegen.matmul else "output_dtype": torch.float32}
+    wide = function(*arguments, **terms, **f32)
+    for _ in range(2):
+        is_quantized(function(*arguments, **terms, quantize="e4m3"), wide)
+    assert list(first_use._right.values()) == [True, True]
+    with cutegen.matmul_settings(family="tried"):
+        is_quantized(function(*arguments, **terms, quantize="e4m3"), wide)
+    real = first_use._difference
+    monkeypatch.setattr(
+        first_use, "_difference", lambda *given: "planted" if given[1].request.quantized else real(*given)
+    )
+    monkeypatch.setattr(first_use, "_right", {})
+    call_cache.table.by_attributes.clear()
+    is_quantized(function(*arguments, **terms, quantize="e4m3"), wide)
+    assert list(first_use._right.values()) == [False, True]
 
 
 def test_torch_computes_factors_of_8_bits_where_only_tried_families_may_serve() -> None:
