@@ -101,7 +101,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "rows that no CTA has": ({"tile": Tile((96, 64, 64))}, "tile.cta: found 96x64x64; expected M = 128.*half of them"),
     "half of the rows with factors": (
         {"mma": Mma(cta_group=2), "tile": Tile((64, 64, 128))},
-        "tile.cta: found 64x64x128; expected M = 128, the lanes of tensor memory, and N a multiple of 32 up to 224",
+        "tile.cta: found 64x64x128; expected M = 128.*32 up to 256.*; an atom of factors has those of 128 rows",
     ),
     "another family": (
         {"family": "sm120", "mma": Mma(cta_group=2)},

@@ -6,6 +6,7 @@ They have never run on hardware.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -62,8 +63,12 @@ def test_words_of_atoms_by_hand() -> None:
         pytest.param(Case(_spec(128), 128, 128, 0, None), marks=pytest.mark.slow),
         pytest.param(Case(_spec(96, 64, **NVF4), 40, 144, 200, None), marks=pytest.mark.slow),
         pytest.param(Case(_spec(96, 128, **MXF4), 40, 144, 200, None), marks=pytest.mark.slow),
+        # A CTA of two has three tiles, and one buffer of sums.
+        pytest.param(Case(_spec(256), 130, 600, 272, None), marks=pytest.mark.slow),
+        pytest.param(Case(_spec(256, 128, **NVF4), 130, 300, 320, None), marks=pytest.mark.slow),
     ],
-    ids=["begin-within-atoms", "two-atoms-along-k", "an-atom-less-than-a-box", "transposed", "empty-k", "nvf4", "mxf4"],
+    ids=["begin-within-atoms", "two-atoms-along-k", "an-atom-less-than-a-box", "transposed", "empty-k", "nvf4", "mxf4",
+         "one-buffer", "one-buffer-nvf4"],
 )  # fmt: skip
 def test_a_kernel_is_right(case: Case, kernels: Cache) -> None:
     try_case(case, kernels)
@@ -121,8 +126,10 @@ def test_the_shipped_spec_of_4_bits_has_an_atom_for_each_instruction() -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        (_spec(256), "tile.cta: found 128x256x128; expected M = 128, the lanes of tensor memory, and N a"),
-        (_spec(48), "N a multiple of 32 up to 224, which leaves columns for factors"),
+        (_spec(288), "tile.cta: found 128x288x128; expected M = 128, the lanes of tensor memory, and N a"),
+        (_spec(48), "N a multiple of 32 up to 256"),
+        (replace(_spec(), tile=Tile((64, 64, 128))), "up to 256; of one CTA no tcgen05.mma with factors has fewer"),
+        (_spec(256, 128, 6, **NVF4), "found 6 stages of 48 columns of factors beside 256 of sums"),
         (_spec(64, 64), "K a multiple of 128, that of 4 factors of a row"),
         (_spec(224, stages=6), "tile.stages: found 6 stages of 16 columns of factors beside 448 of sums"),
         (_spec(a=Operand("bf16", "k"), b=Operand("bf16", "k")), "ue8m0 of blocks of 1x32 of e4m3 or e5m2"),

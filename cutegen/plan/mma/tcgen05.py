@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import ClassVar
@@ -54,10 +55,16 @@ FRAGMENT = "SM80_16x8x16_F32F16F16F32_TN"
 """An atom whose sums lie among the threads of a warp as `tcgen05.ld.16x256b` loads them: 16 lanes of 8 columns."""
 DRAINED_COLUMNS = (8, 16, 32, 64, 128)
 """Columns that one load can have, of those that a part can have."""
-COLUMNS_BESIDE_FACTORS, MOST_COLUMNS_BESIDE_FACTORS, STAGES_OF_FACTORS = (192, 128), 224, 4
-"""Columns of the default tile if its blocks have factors, the most of any tile, and the fewest stages that the default
-leaves columns for: factors need columns too.
+COLUMNS_BESIDE_FACTORS, STAGES_OF_FACTORS = (192, 128), 4
+"""Columns of the default tile if its blocks have factors, and the fewest stages that it leaves columns for: factors
+need columns too.
 """
+WHY_WHOLE_ATOMS: Mapping[int, str] = {
+    1: "of one CTA no tcgen05.mma with factors has fewer",
+    PAIR: "an atom of factors has those of 128 rows in 4 columns, of which a CTA with 64 rows would need the first 2, and "
+    "its peer the last 2, but an instruction names one column for both",
+}
+"""Why a tile with factors has all rows of an atom, by the CTAs that multiply together."""
 ALONE_WHY = "each CTA copies its own operands, and waits for no other"
 PAIR_WHY_NOT = "each CTA would copy half of B, and read less of it from shared memory, but wait for its peer's copies"
 REGISTERS = 128
@@ -183,11 +190,18 @@ def choose_cta_tile(spec: GemmSpec) -> Choice[Extents]:
 
 def stages_of_factors(spec: GemmSpec, columns: int) -> int:
     """Return the stages of one line along K whose factors have columns of tensor memory beside tiles of `columns`."""
-    factors, element = spec.problem.scale_a, dtype(spec.problem.a.dtype)
-    assert factors is not None
-    atoms = LINE_BYTES // element.bytes * element.values // (factors.block[1] * PER_WORD)
-    of_stage = ATOM_COLUMNS * atoms * (1 + most_blocks(columns, ATOM_ROWS))
-    return (COLUMNS - BUFFERS * columns) // of_stage
+    element = dtype(spec.problem.a.dtype)
+    return (COLUMNS - BUFFERS * columns) // columns_of_stage(spec, (ROWS, columns, LINE_BYTES // element.bytes))
+
+
+def columns_of_stage(spec: GemmSpec, cta_tile: Extents) -> int:
+    """Return the columns of tensor memory for the factors of a k-tile; 0 if no instruction reads any."""
+    factors, values = spec.problem.scale_a, dtype(spec.problem.a.dtype).values
+    if factors is None or not factors.in_atoms:
+        return 0
+    m, n, k = cta_tile
+    atoms = k * values // (factors.block[1] * PER_WORD)
+    return ATOM_COLUMNS * atoms * (most_blocks(m, ATOM_ROWS) + most_blocks(n, ATOM_ROWS))
 
 
 def choose_cta_group(spec: GemmSpec) -> Choice[int]:
@@ -301,15 +315,12 @@ def choose_atom(spec: GemmSpec, cta_tile: Extents, ctas: int) -> Choice[MmaAtom]
             expected=f"{either(known)}: no tcgen05.mma sums products of {spec.problem.a.dtype} in {sums}",
             fix=f'accumulator = "{default_accumulator(known)}"',
         )
-    kind, beside = kind_of(of_types[0]), ""
-    if kind.factors is not None:
-        beside = ", which leaves columns for factors"
-    elif ctas == PAIR:
-        beside = ", of which each CTA of a pair has half in shared memory"
+    kind = kind_of(of_types[0])
+    beside = ", of which each CTA of a pair has half in shared memory" if ctas == PAIR else ""
     all_rows = sorted({atom.rows("C") for atom in of_types})
     known_n = sorted({atom.shape_mnk[1] for atom in of_types})
-    if kind.factors is not None:
-        known_n = [columns for columns in known_n if columns <= MOST_COLUMNS_BESIDE_FACTORS]
+    if kind.factors is not None and m not in all_rows:
+        beside = f"{beside}; {WHY_WHOLE_ATOMS[ctas]}"
     if m not in all_rows or n not in known_n:
         nearest = min(known_n, key=lambda columns: abs(columns - n))
         rows = min(all_rows, key=lambda rows: abs(rows - m))
@@ -354,26 +365,34 @@ def _whose(ctas: int) -> str:
     return "the pair's" if ctas == PAIR else "the"
 
 
-def choose_accumulator(atom: MmaAtom, tile: tuple[int, int]) -> Choice[Accumulator]:
-    """The buffers of sums in tensor memory: as many tiles as its columns hold, at most two."""
+def choose_accumulator(atom: MmaAtom, tile: tuple[int, int], of_factors: int = 0) -> Choice[Accumulator]:
+    """The buffers of sums in tensor memory: as many tiles as its columns hold, at most two.
+
+    They leave columns for the factors of a stage, `of_factors`.
+    """
     rows, ctas = tile[0], atom.ctas
     columns = columns_of_sums(*tile, ctas)
-    allocated = columns_allocated(BUFFERS * columns)
+    buffers = max(1, min(BUFFERS, (COLUMNS - of_factors) // columns))
+    used = plural(buffers, "buffer")
+    allocated = columns_allocated(buffers * columns)
     sums = replace(
         _as_loaded(tile, ctas),
         home=Home.TENSOR_MEMORY,
         dtype=atom.c_dtype,
         columns=columns,
-        buffers=BUFFERS,
+        buffers=buffers,
         drain=load_of(rows, ctas, atom.c_dtype),
         widths=DRAINED_COLUMNS,
     )
-    why = (
-        f"a tile is multiplied while the previous one is stored; {plural(BUFFERS, 'buffer')} of {columns} columns, "
-        f"{allocated} of {COLUMNS} allocated, on {LANES} lanes"
-    )
-    alone = Rejected("1 buffer", "no tile would be multiplied while another is drained")
-    return Choice(sums, Decision("mma.accumulator", f"{BUFFERS} buffers in tensor memory", why, rejected=(alone,)))
+    overlapped = "a tile is multiplied while the previous one is stored"
+    other = Rejected("1 buffer", "no tile would be multiplied while another is drained")
+    if buffers < BUFFERS:
+        left = COLUMNS - BUFFERS * columns
+        overlapped = "a tile is multiplied when the previous one is in registers"
+        short = f"{left} columns would be left, and the factors of a stage have {of_factors}"
+        other = Rejected(plural(BUFFERS, "buffer"), short)
+    why = f"{overlapped}; {used} of {columns} columns, {allocated} of {COLUMNS} allocated, on {LANES} lanes"
+    return Choice(sums, Decision("mma.accumulator", f"{used} in tensor memory", why, rejected=(other,)))
 
 
 def _as_loaded(tile: tuple[int, int], ctas: int) -> Accumulator:
@@ -421,7 +440,7 @@ class Tcgen05(Mma):
             blocks.check_tile(spec, target, cta_tile.value)
             sums, of_sums = blocks.choose_accumulator(spec, target, atom.value, tile)
         else:
-            accumulator = choose_accumulator(atom.value, tile)
+            accumulator = choose_accumulator(atom.value, tile, columns_of_stage(spec, cta_tile.value))
             sums, of_sums = accumulator.value, (accumulator.decision,)
         check_blocks(spec, cta_tile.value, (1, sums.threads // sums.group_threads, 1))
         mma = MmaPlan(
