@@ -343,7 +343,10 @@ def random_scaled_case(seed: int) -> Case:
 
 
 def random_quantized_case(seed: int) -> Case:
-    """A random case of 16-bit operands with a quantized C, of which each row of a part has a factor; some in groups."""
+    """A random case with a quantized C, of which each row of a part has a factor.
+
+    Operands have 16 bits, or 8 and factors of f32. Rows of some are in groups.
+    """
     rng, case = random.Random(f"quantized {seed}"), random_case(seed)
     problem = case.spec.problem
     a, b = (replace(x, dtype=rng.choice(("f16", "bf16")), major="k") for x in (problem.a, problem.b))
@@ -351,10 +354,15 @@ def random_quantized_case(seed: int) -> Case:
     epilogue = Epilogue(ops=rng.choice((None, ("relu",), ("bias_n", "silu"))))
     if epilogue.ops is None or "bias_n" not in epilogue.ops:
         problem = replace(problem, bias=None)
+    tile = Tile(cta=(rng.choice((64, 128, 128)), 128, rng.choice((32, 64))), stages=rng.choice((None, 1, 2)))
+    if rng.random() < 0.4:
+        factors = {"scale_a": Factors((1, 128)), "scale_b": Factors((rng.choice((1, 128)), 128))}
+        a, b = (replace(x, dtype="e4m3") for x in (problem.a, problem.b))
+        problem, tile = replace(problem, a=a, b=b, **factors), replace(tile, cta=(LANES, 128, 128))
     spec = replace(
         case.spec,
         problem=problem,
-        tile=Tile(cta=(rng.choice((64, 128, 128)), 128, rng.choice((32, 64))), stages=rng.choice((None, 1, 2))),
+        tile=tile,
         epilogue=replace(epilogue, quantize=Quantized("e4m3", rng.choice(("f32", "ue8m0")))),
         schedule=replace(case.spec.schedule, swap=None),
         name=f"quantized_twin_{seed}",

@@ -25,10 +25,11 @@ Of = partial(Setting, scaled=False, family="sm100")
 
 
 def spec_of(setting: Setting, factors: Factors | None = None, ctas: int = 1, *, quantized: bool = True) -> GemmSpec:
-    """The spec with factors of 8 bits or none, for a CTA or a pair."""
+    """The spec with factors of 8 bits, those of f32 that a setting has, or none, for a CTA or a pair."""
     spec = setting.spec(quantized=quantized)
-    problem = replace(spec.problem, scale_a=factors, scale_b=factors)
-    return replace(spec, problem=problem, mma=Mma(cta_group=ctas))
+    if factors is not None:
+        spec = replace(spec, problem=replace(spec.problem, scale_a=factors, scale_b=factors))
+    return replace(spec, mma=Mma(cta_group=ctas))
 
 
 PLAIN = Of("bf16", tile=(128, 128, 64))
@@ -40,6 +41,8 @@ SETTINGS: dict[str, tuple[Setting, Factors | None, int]] = {
     "fragments of 64 rows": (Of("bf16", tile=(64, 128, 64)), None, 1),
     "a pair": (Of("bf16", tile=(128, 128, 64)), None, 2),
     "halves of columns": (Of("bf16", tile=(64, 256, 64)), None, 2),
+    "factors of f32": (Of(scaled=True), None, 1),
+    "a pair with factors of f32": (Of(scaled=True, scale="ue8m0", tile=(128, 128, 128)), None, 2),
     "slices of K": (Of("bf16", tile=(128, 128, 64), schedule=Schedule(split_k=2)), None, 1),
     "dynamic tiles": (Of("bf16", tile=(128, 128, 64), schedule=Schedule(tiles="dynamic")), None, 1),
 }
@@ -74,6 +77,7 @@ OfGroups = partial(grouped.Setting, family="sm100", quantize=Quantized("e4m3"))
 GROUPS = (
     OfGroups("m", types=("e4m3", "e4m3"), tile=(128, 128, 128), atoms=MX),
     OfGroups("m", types=("bf16", "e4m3"), tile=(128, 128, 64), ops=("bias_n",)),
+    OfGroups("m", types=("e4m3", "e4m3"), tile=(128, 128, 128), rows=(1, 128)),
     OfGroups("m", layout="padded", types=("bf16", "e4m3"), tile=(64, 128, 64), quantize=Quantized("e4m3", "ue8m0")),
     OfGroups("m", types=("bf16", "e4m3"), tile=(128, 128, 64), cta_group=2),
 )
@@ -145,7 +149,7 @@ def test_an_open_tile_has_whole_blocks(factors: Factors | None, tile: tuple[int,
             "a quantized C with schedule.swap; expected no exchange",
         ),
         (Of("bf16", epilogue=PAIRS.epilogue), 1, "a quantized C of pairs of columns; expected none: .* 256 sums"),
-        (Of(tile=(128, 128, 128), scaled=True), 1, "a quantized C with problem.scale_a = .*expected factors of 8 bits"),
+        (Of(tile=(128, 256, 128), scaled=True), 1, r"128 sums of each of 256 threads.*tile.cta = \[128, 128, 128\]"),
         (Of("bf16", tile=(128, 128, 64), epilogue=Epilogue(smem=False)), 1, ""),
     ],
     ids=["192 columns", "halves", "swap", "pairs", "factors of f32", "straight from registers"],
@@ -154,6 +158,6 @@ def test_what_has_no_whole_blocks_is_refused(setting: Setting, ctas: int, said: 
     if not said:
         plan(spec_of(setting), ARCH)  # straight from registers
         return
-    spec = setting.spec() if setting.scaled else spec_of(setting, None, ctas)
+    spec = spec_of(setting, None, ctas)
     with pytest.raises(SpecError, match=said):
         plan(spec, ARCH)

@@ -11,6 +11,7 @@ epilogue                          load, scale, add       load, scale, add ...   
 from __future__ import annotations
 
 from cutegen.algebra import Extents, Layout
+from cutegen.contract.problem import QUANTIZED_BLOCK
 from cutegen.hardware import UNIVERSAL_FMA, MmaAtom, Target, dtype
 from cutegen.hardware.tcgen05 import COLUMNS, LANES, columns_allocated, columns_of_sums, load_of
 from cutegen.hardware.units import WARP, WARPGROUP
@@ -73,11 +74,13 @@ def check_tile(spec: GemmSpec, target: Target, cta_tile: Extents) -> None:
             fix=f"tile.cta = {[LANES, n, k]}",
         )
     if not has_registers(spec, target, n):
-        most = next(each for each in range(n, 0, -16) if has_registers(spec, target, each))
-        needed, registers = _registers(spec, n, WAVES[-1]), _available(target, n)
+        step = 16 if spec.epilogue.quantize is None else QUANTIZED_BLOCK[1]
+        most = next(each for each in range(n - n % step, 0, -step) if has_registers(spec, target, each))
+        groups, needed = _groups(spec, n), _registers(spec, n, WAVES[-1])
+        registers = _available(target, groups)
         raise spec.error(
             "tile.cta",
-            found=f"{extents(cta_tile)}: {n // _groups(n)} sums of each of {_groups(n) * WARPGROUP} threads",
+            found=f"{extents(cta_tile)}: {n // groups} sums of each of {groups * WARPGROUP} threads",
             expected=f"at most {registers} registers, of the {needed} needed: for sums, {WAVES[-1]} that are loaded, "
             f"their factors, and {REGISTERS_BESIDE} for everything else",
             fix=f"tile.cta = {[m, most, k]}",
@@ -92,7 +95,7 @@ def has_registers(spec: GemmSpec, target: Target, columns: int) -> bool:
 def choose_cta_tile(spec: GemmSpec) -> Choice[Extents]:
     """The extents along M, N and K if the spec leaves them open: a block of K."""
     m, n, k = chosen = (*DEFAULT_TILE, k_of_block(spec))
-    sums, threads = n // _groups(n), _groups(n) * WARPGROUP
+    sums, threads = n // (groups := _groups(spec, n)), groups * WARPGROUP
     why = (
         f"{m} rows are all lanes of tensor memory, K is that of a block, and {n} columns leave {sums} sums to each of "
         f"{threads} threads that add blocks, and room for {COLUMNS // n} buffers"
@@ -106,7 +109,7 @@ def choose_accumulator(
 ) -> tuple[Accumulator, tuple[Decision, ...]]:
     """The buffers of sums of blocks, and how warps add them; with the decisions on them, and on the K of a block."""
     rows, n = tile
-    block_k, groups, wave = k_of_block(spec), _groups(n), _wave(spec, target, n)
+    block_k, groups, wave = k_of_block(spec), _groups(spec, n), _wave(spec, target, n)
     assert wave is not None, "a tile without one is refused"
     columns, own = columns_of_sums(rows, n, atom.ctas), n // groups
     buffers = min(MOST_BUFFERS, COLUMNS // columns)
@@ -148,22 +151,24 @@ def k_of_block(spec: GemmSpec) -> int:
 
 def registers(target: Target, sums: Accumulator) -> int:
     """Return the registers of each thread at launch: all that there are."""
-    return _available(target, sums.tile[1])
+    return _available(target, sums.threads // WARPGROUP)
 
 
-def _groups(columns: int) -> int:
-    """Return the groups of four warps that share a tile, columns side by side."""
-    return 2 if columns >= COLUMNS_OF_TWO_GROUPS else 1
+def _groups(spec: GemmSpec, columns: int) -> int:
+    """Return the groups of four warps that share a tile, columns side by side: whole blocks of a quantized C."""
+    least = COLUMNS_OF_TWO_GROUPS if spec.epilogue.quantize is None else 2 * QUANTIZED_BLOCK[1]
+    return 2 if columns >= least else 1
 
 
-def _available(target: Target, columns: int) -> int:
+def _available(target: Target, groups: int) -> int:
     """Return the registers that each thread can have."""
-    return available_registers(target, _groups(columns) * WARPGROUP + OTHER_WARPS * WARP)
+    return available_registers(target, groups * WARPGROUP + OTHER_WARPS * WARP)
 
 
 def _wave(spec: GemmSpec, target: Target, columns: int) -> int | None:
     """Return the columns that a thread loads at a time: as many as leave no register without a place, if any do."""
-    own, most = columns // _groups(columns), _available(target, columns)
+    groups = _groups(spec, columns)
+    own, most = columns // groups, _available(target, groups)
     return next((each for each in WAVES if own % each == 0 and _registers(spec, columns, each) <= most), None)
 
 
@@ -172,4 +177,4 @@ def _registers(spec: GemmSpec, columns: int, wave: int) -> int:
     of_b: Factors | None = spec.problem.scale_b
     assert of_b is not None
     factors = 1 + (wave if of_b.block[0] < wave else min(MOST_HELD, columns // wave))
-    return columns // _groups(columns) + wave + factors + REGISTERS_BESIDE
+    return columns // _groups(spec, columns) + wave + factors + REGISTERS_BESIDE
