@@ -61,8 +61,8 @@ need columns too.
 """
 WHY_WHOLE_ATOMS: Mapping[int, str] = {
     1: "of one CTA no tcgen05.mma with factors has fewer",
-    PAIR: "an atom of factors has those of 128 rows in 4 columns, of which a CTA with 64 rows would need the first 2, and "
-    "its peer the last 2, but an instruction names one column for both",
+    PAIR: "an atom of factors has those of 128 rows in 4 columns, of which a CTA with 64 rows would need the first 2, "
+    "and its peer the last 2, but an instruction names one column for both",
 }
 """Why a tile with factors has all rows of an atom, by the CTAs that multiply together."""
 ALONE_WHY = "each CTA copies its own operands, and waits for no other"
