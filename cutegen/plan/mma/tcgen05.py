@@ -64,7 +64,7 @@ WHY_WHOLE_ATOMS: Mapping[int, str] = {
     PAIR: "an atom of factors has those of 128 rows in 4 columns, of which a CTA with 64 rows would need the first 2, "
     "and its peer the last 2, but an instruction names one column for both",
 }
-"""Why a tile with factors has all rows of an atom, by the CTAs that multiply together."""
+"""The reason that a tile with factors has all rows of an atom, by the CTAs that multiply together."""
 ALONE_WHY = "each CTA copies its own operands, and waits for no other"
 PAIR_WHY_NOT = "each CTA would copy half of B, and read less of it from shared memory, but wait for its peer's copies"
 REGISTERS = 128
