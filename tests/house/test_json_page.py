@@ -20,6 +20,7 @@ from tests.bench.conftest import ceilings as ceilings
 from tests.bench.conftest import result
 from tests.house.documents import ROOT
 from tests.house.replay import printed
+from tests.pack.conftest import gemms_path as gemms_path
 from tests.pack.conftest import pack_path as pack_path
 
 PAGE = ROOT / "docs" / "json.md"
@@ -43,7 +44,7 @@ def _cached(monkeypatch: pytest.MonkeyPatch, kernels: Cache) -> None:
     monkeypatch.chdir(ROOT)
 
 
-OTHERS = {"ANOTHER": "sm80_bf16_nn", "NEW.cutepack": "{new}", "OLD.cutepack": "{old}"}
+OTHERS = {"ANOTHER": "sm80_bf16_nn", "NEW.cutepack": "{new}", "OLD.cutepack": "{old}", "GEMMS.cutepack": "{gemms}"}
 
 
 def command(row: str) -> str:
@@ -60,8 +61,11 @@ def command(row: str) -> str:
 
 @pytest.mark.dsl
 @pytest.mark.parametrize("row", sorted(row for row in ROWS if not row.startswith(("bench ", "tune "))))
-def test_a_command_prints_the_keys_that_the_page_names(row: str, pack_path: Path, tmp_path: Path) -> None:
-    table = json.loads(printed(command(row).format(new=tmp_path / "new.cutepack", old=pack_path)))
+def test_a_command_prints_the_keys_that_the_page_names(
+    row: str, pack_path: Path, gemms_path: Path, tmp_path: Path
+) -> None:
+    files = {"new": tmp_path / "new.cutepack", "old": pack_path, "gemms": gemms_path}
+    table = json.loads(printed(command(row).format(**files)))
     assert list(table) == keys(row)
     assert table["schema"] == SCHEMA
 

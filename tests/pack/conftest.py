@@ -34,6 +34,15 @@ def pack_path(kernels: Cache, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="session")
+def gemms_path(kernels: Cache, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The two kernels of one spec and another one, without a probe."""
+    path = tmp_path_factory.mktemp("gemms") / "gemms.cutepack"
+    wanted = [each for each in packed_kernels() if each.name in ("sm80_hgemm_tn", "sm90_hgemm_tn")]
+    make_pack(path, build_all(wanted, kernels, jobs=1))
+    return path
+
+
 @pytest.fixture
 def rng() -> random.Random:
     """Random numbers of its own for a test."""

@@ -7,31 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from cutegen.build import Cache
 from cutegen.build.pack_file import read_pack
 from cutegen.cli.main import main
 from cutegen.errors import RequestError
-from cutegen.pack.building import build_all, make_pack
 from cutegen.pack.header import pack_header
-from cutegen.pack.kernel_list import combinations
-from tests.pack.conftest import SMALL
 
 pytestmark = pytest.mark.dsl
 
 
-@pytest.fixture(scope="module")
-def gemms(kernels: Cache, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("gemms") / "gemms.cutepack"
-    wanted = (
-        *combinations(["sm80_hgemm_tn"], [None, SMALL], ["sm_80"]),
-        *combinations(["sm90_hgemm_tn"], archs=["sm_90"]),
-    )
-    make_pack(path, build_all(wanted, kernels, jobs=1))
-    return path
-
-
-def test_each_name_is_a_namespace_with_its_kernels(gemms: Path) -> None:
-    header, entries = pack_header(read_pack(gemms)), read_pack(gemms).entries
+def test_each_name_is_a_namespace_with_its_kernels(gemms_path: Path) -> None:
+    header, entries = pack_header(read_pack(gemms_path)), read_pack(gemms_path).entries
     assert header.count("namespace sm80_hgemm_tn __attribute__") == header.count("namespace sm90_hgemm_tn __att") == 1
     different = {(each.name, each.files["kernel.cubin"].sha256, str(each.launch)) for each in entries}
     assert header.count("alignas(64) inline const unsigned char cubin[]") == len(different)
@@ -39,17 +24,17 @@ def test_each_name_is_a_namespace_with_its_kernels(gemms: Path) -> None:
 
 
 def test_emit_writes_it_and_says_what_else_a_pack_does_not_have(
-    gemms: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    gemms_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "gemms.h"
-    assert main(["emit", str(gemms), "--out", str(out)]) == 0
-    assert out.read_text() == pack_header(read_pack(gemms))
+    assert main(["emit", str(gemms_path), "--out", str(out)]) == 0
+    assert out.read_text() == pack_header(read_pack(gemms_path))
     capsys.readouterr()
-    assert main(["emit", str(gemms), "--what", "cpp", "--json"]) == 0
+    assert main(["emit", str(gemms_path), "--what", "cpp", "--json"]) == 0
     assert json.loads(capsys.readouterr().out).keys() == {"schema", "pack", "cpp"}
-    assert main(["emit", str(gemms), "--what", "ptx"]) == 2
+    assert main(["emit", str(gemms_path), "--what", "ptx"]) == 2
     assert "expected cpp, a header with all kernels of the pack" in " ".join(capsys.readouterr().err.split())
-    assert main(["emit", str(gemms), "--what", "cpp", "--arch", "sm_80"]) == 2
+    assert main(["emit", str(gemms_path), "--what", "cpp", "--arch", "sm_80"]) == 2
     assert "a pack, which has its own" in " ".join(capsys.readouterr().err.split())
 
 
