@@ -30,6 +30,7 @@ from cutegen.dispatch.settings import settings
 from cutegen.errors import OperandError, RequestError
 from cutegen.grouped_mm import OF_GROUPS, resolved_groups
 
+_SEVERAL = (tuple, list)
 _torch_entry: Any = None
 """The torch package of cutegen, once torch is imported."""
 
@@ -88,10 +89,12 @@ def matmul(
     if activation is not None and type(activation) is not str and entry is not None:
         activation = entry.activation_name(activation)
     of_torch = entry is not None and isinstance(a, entry.Tensor)
+    seconds: dict[str, Any] = {}
+    if isinstance(scale_a, _SEVERAL) or isinstance(scale_b, _SEVERAL):
+        (scale_a, scale_b), seconds = levels(scale_a, scale_b)
     if quantize is not None:
         values, factors = pair_of(out, out_dtype)
-        scales, seconds = levels(scale_a, scale_b)
-        terms = (a, b, bias, activation, residual, alpha, beta, c, *scales, values)
+        terms = (a, b, bias, activation, residual, alpha, beta, c, scale_a, scale_b, values)
         if not of_torch:
             return _of_arrays(Arguments(*terms, quantize=quantize, scale_c=factors, **seconds))
         return entry.quantized(entry.Call(*terms, quantize=quantize, scale_c=factors, **seconds))
@@ -99,8 +102,7 @@ def matmul(
         found = entry.quick(a, b, bias, activation, out)
         if found is not None:
             return found
-    scales, seconds = levels(scale_a, scale_b)
-    arguments = (a, b, bias, activation, residual, alpha, beta, c, *scales, out, out_dtype)
+    arguments = (a, b, bias, activation, residual, alpha, beta, c, scale_a, scale_b, out, out_dtype)
     if not of_torch:
         return _of_arrays(Arguments(*arguments, **seconds))
     return entry.matmul(entry.Call(*arguments, **seconds))

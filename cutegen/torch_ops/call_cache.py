@@ -177,10 +177,12 @@ def quick_terms(call: Call) -> Tensor | None:
 
 def _terms(call: Call) -> tuple[tuple[Any, ...], tuple[object, ...]]:
     """Return a call's tensors and terms, for `lookup`."""
-    _, _, bias, activation, residual, alpha, _, c, scale_a, scale_b, out, out_dtype, *_ = call
-    beside = (bias, residual, c, scale_a, scale_b, call.scale_m, call.scale_n, out)
-    tensors = (call.a, call.b, *[x for x in beside if x is not None])
-    missing = tuple([x is None for x in beside])
+    a, b, bias, activation, residual, alpha, _, c, scale_a, scale_b, out, out_dtype, _, _, _, scale_m, scale_n = call
+    tensors = (a, b, *[x for x in (bias, residual, c, scale_a, scale_b, out, scale_m, scale_n) if x is not None])
+    missing: tuple[bool, ...]
+    missing = (bias is None, residual is None, c is None, scale_a is None, scale_b is None, out is None)
+    if scale_a is not None:
+        missing = (*missing, scale_m is None, scale_n is None)
     return tensors, (activation, out_dtype, alpha is None, missing)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,12 @@ import cutegen  # noqa: E402
 from cutegen.build import Cache  # noqa: E402
 from cutegen.dispatch.block_scales import levels  # noqa: E402
 from cutegen.dispatch.model import spec_of  # noqa: E402
+from cutegen.dispatch.request import Matrix  # noqa: E402
 from cutegen.errors import OperandError, RequestError  # noqa: E402
+from cutegen.pack.building import build_all, make_pack  # noqa: E402
+from cutegen.pack.kernel_list import combinations, read_list  # noqa: E402
 from cutegen.spec import Factors, Operand, Schedule, Tile, load_spec  # noqa: E402
+from cutegen.support.toml_text import toml_value  # noqa: E402
 from cutegen.torch_ops import eager  # noqa: E402
 from cutegen.verify.reference import decoded_words, float64  # noqa: E402
 from tests.run.sm100_cases import Case, compiled  # noqa: E402
@@ -147,11 +152,45 @@ def test_a_kernel_computes_the_same_from_the_same_bytes(name: str, given: dict[s
     assert torch.allclose(found, wanted, rtol=1e-5, atol=1e-5 * float(wanted.abs().max()))
 
 
+@pytest.mark.slow
+@pytest.mark.dsl
+def test_calls_take_kernels_with_such_factors_from_a_pack(
+    kernels: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    specs = ["sm100_mxf8_tn", "sm100_nvf4_tn"]
+    make_pack(tmp_path / "scaled.cutepack", build_all(combinations(specs, [None], ["sm_100"]), kernels, jobs=1))
+    monkeypatch.setattr("cutegen.build.builder.compile_source", None)  # nothing is compiled
+    for given, another in ((MX, NV), (NV, MX)):
+        (a, of_a), (b, of_b) = (cutegen.quantize(matrix(8, 256), **given) for _ in "ab")
+        wanted = cutegen.matmul(a, b.T, scale_a=of_a, scale_b=of_b)
+        with cutegen.load_pack(tmp_path / "scaled.cutepack") as pack, cutegen.matmul_settings(cpu_tensors="executor"):
+            found = cutegen.matmul(a, b.T, scale_a=of_a, scale_b=of_b)
+            said = " ".join(cutegen.explain(a, b.T, scale_a=of_a, scale_b=of_b, arch="b200").split())
+            assert f"{specs[given is NV]}, made for every problem" in said
+            call = eager.Call(a, b.T, scale_a=levels(of_a, of_b)[0][0], scale_b=levels(of_a, of_b)[0][1])
+            request = eager.resolved_call(call).request
+            other = Matrix(*(("ue4m3", "k", 16, (1, 16)) if another is NV else ("ue8m0", "k", 16, (1, 32))))
+            assert pack.answer(replace(request, scale_a=other)).open is None
+        assert torch.allclose(found.float(), wanted.float(), rtol=2**-7, atol=1e-3 * float(wanted.abs().max()))
+
+
+def test_lists_of_calls_keep_such_factors(tmp_path: Path) -> None:
+    """What CUTEGEN_RECORD writes, and `cutegen pack` and `cutegen tune` read."""
+    (a, of_a), (b, of_b) = (cutegen.quantize(matrix(rows, 256), **NV) for rows in (40, 72))
+    scales, seconds = levels(of_a, of_b)
+    call = eager.Call(a, b.T, scale_a=scales[0], scale_b=scales[1], **seconds)
+    request = eager.resolved_tensors(call.tensors, call.formula, None, "b200").request
+    (tmp_path / "calls.toml").write_text(f"[[kernel]]\nrequest = {toml_value(request.as_json())}\n")
+    (found,) = read_list(tmp_path / "calls.toml", ())
+    assert found.spec == spec_of(request)
+
+
 def test_what_has_no_such_factors_is_refused() -> None:
     (a, of_a), (b, of_b) = (cutegen.quantize(matrix(8, 64), **MX) for _ in "ab")
     x32 = "BlockWise1x32"
-    with pytest.raises(OperandError, match="scale_a: found factors of 8 bits on sm_90; expected sm_100 or a later"):
-        cutegen.explain(a, b.T, scale_a=of_a, scale_b=of_b, arch="h100")
+    for arch, target in (("a100", "sm_80"), ("h100", "sm_90"), ("sm_120", "sm_120")):
+        with pytest.raises(OperandError, match=f"scale_a: found factors of 8 bits on {target}; expected sm_100 or a"):
+            cutegen.explain(a, b.T, scale_a=of_a, scale_b=of_b, arch=arch)
     with pytest.raises(RequestError, match="found BlockWise1x16 with BlockWise1x32"):
         cutegen.scaled_mm(a, b.T, of_a, x32, of_b, "BlockWise1x16", **SWIZZLED)
     with pytest.raises(OperandError, match="8 x 2 in NO_SWIZZLE for BlockWise1x32 of 8 x 64 values"):
