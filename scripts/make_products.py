@@ -55,10 +55,7 @@ def begin(table: str) -> str:
 def ratios(row: Row) -> dict[str, float]:
     """Return the time of each other contender over cutegen's, both in graphs of one run."""
     graph = row["graph_us"]
-    found = {"torch": graph["torch"] / graph["cutegen"]} if "torch" in graph else {}
-    if (second := row.get("second_run_us")) is not None:
-        found["quack"] = second["quack"] / second["cutegen"]
-    return found
+    return {each: graph[each] / graph["cutegen"] for each in TITLE_OF if each in graph}
 
 
 def table(name: str, rows: Mapping[str, Row]) -> str:
