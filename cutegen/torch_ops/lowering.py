@@ -15,13 +15,17 @@ from cutegen.contract.launch import OPERANDS
 from cutegen.torch_ops.call import Call
 
 _IMPORT = "import cutegen.torch_ops.compiled as cutegen_compiled"
+_USED = ("register_lowering", "add_layout_constraint", "fallback_handler", "constrain_to_fx_strides")
 _lowered: set[Any] = set()
 
 
 def lower_in_inductor(op: Any) -> None:
-    """Let Inductor call `op`, `torch.ops.cutegen.matmul.default`, without the dispatcher, once Inductor is imported."""
+    """Let Inductor call `op`, `torch.ops.cutegen.matmul.default`, without the dispatcher, once Inductor is imported.
+
+    With a torch whose Inductor lacks what this uses, which is not public, the op stays one that Inductor does not know.
+    """
     lowering = sys.modules.get("torch._inductor.lowering")
-    if op in _lowered or not hasattr(lowering, "fallback_handler"):  # the last one, so that all of it is imported
+    if op in _lowered or not all(hasattr(lowering, name) for name in _USED):
         return
     _lowered.add(op)
     assert lowering is not None
