@@ -90,6 +90,10 @@ CLUSTERS: tuple[tuple[int | None, tuple[int, int] | None], ...] = (
 """CTAs that multiply together, and those of a cluster."""
 
 
+MOST_SCALED = 192
+"""Columns of a tile whose sums factors of f32 scale: threads have registers for no more of those that are drawn."""
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """A kernel and a problem."""
@@ -112,10 +116,11 @@ def random_case(seed: int) -> Case:
 
 
 def _with_quantized(case: Case, rng: random.Random) -> Case:
-    """The case with 8-bit floats and their factors as its result, one of eight that can have it."""
+    """The case with 8-bit floats and their factors as its result: one of eight, and two of five with factors of f32."""
     problem, epilogue, schedule = case.spec.problem, case.spec.epilogue, case.spec.schedule
     integers = dtype(problem.a.dtype).is_integer and dtype(problem.a.dtype).values == 1
-    if rng.random() < 0.875 or integers or _scales_sums(case.spec) or epilogue.pairs or problem.aux:
+    share = 0.4 if _scales_sums(case.spec) else 0.125
+    if rng.random() > share or integers or epilogue.pairs or problem.aux:
         return case
     assert case.spec.tile.cta is not None
     rows, columns, depth = case.spec.tile.cta
@@ -135,14 +140,16 @@ def _with_quantized(case: Case, rng: random.Random) -> Case:
 def _with_groups(case: Case, rng: random.Random) -> Case:
     """The case with its rows in groups, some of them empty, and some rows in none, one of six that can have them."""
     problem, epilogue, scaled = case.spec.problem, case.spec.epilogue, case.spec.problem.scale_a is not None
-    if rng.random() < 0.83 or _scales_sums(case.spec) or epilogue.pairs:
+    of_a = problem.scale_a
+    shared = of_a is not None and not of_a.in_atoms and of_a.block[0] > 1  # a group begins at any row
+    if rng.random() < 0.83 or shared or epilogue.pairs:
         return case
     along_n = {
         name: replace(x, major="n") for name in ("c", "aux", "residual") if (x := getattr(problem, name)) is not None
     }
     problem = replace(problem, a=replace(problem.a, major="k"), groups=Grouped("m"), **along_n)
     schedule = replace(case.spec.schedule, swap=None, split_k=None, tiles=None, cluster=None)
-    mma = Mma() if scaled else case.spec.mma
+    mma = Mma() if scaled and not _scales_sums(case.spec) else case.spec.mma
     some = (0, 1, case.m // 2, case.m, rng.randrange(case.m + 1))
     ends = sorted(rng.choice(some) for _ in range(rng.choice((1, 3, 5))))
     sizes = tuple(end - begin for begin, end in zip((0, *ends), ends, strict=False))
@@ -170,7 +177,7 @@ def _of_one_product(seed: int) -> Case:
     factors = Factors((1, 16), "ue4m3") if element.values > 1 and rng.random() < 0.5 else Factors((1, 32), "ue8m0")
     (group, cluster), rows = rng.choice(CLUSTERS), rng.choice((64, 128, 128))
     if scaled:
-        most = 192 if element.values == 1 else 96
+        most = 256 if element.values == 1 else 96
         rows, columns = 128, min(-(-columns // 32) * 32, most)
     columns = -(-columns // 32) * 32 if group == 2 else columns
     # Tiles of fewer than 128 bytes along the contiguous mode have narrower boxes, and longer ones several.
@@ -223,7 +230,7 @@ def _of_blocks(spec: GemmSpec, rng: random.Random) -> GemmSpec:
         Factors((rng.choice((1, 1, 128)), block_k), major=rng.choice((None, None, *majors))) for majors in ("mk", "nk")
     )
     problem = replace(spec.problem, scale_a=a, scale_b=b)
-    return replace(spec, problem=problem, tile=replace(spec.tile, cta=(m, n, block_k)))
+    return replace(spec, problem=problem, tile=replace(spec.tile, cta=(m, min(n, MOST_SCALED), block_k)))
 
 
 def _in_pairs(case: Case, rng: random.Random) -> Case:
