@@ -303,6 +303,51 @@ def test_a_wrong_wave_of_rows_is_noticed(mistake: str, kernels: Cache) -> None:
     assert any(failure(planned, kernel, *call) for call in ((300, 136, 528), (129, 128, 144)))
 
 
+TURN = (70, 136, 1300)
+"""A call of a turn of eight k-tiles and three more, the last of which K ends in."""
+PLANTED_IN_SETS = {
+    "the factors of the block that is multiplied": replaced(
+        "add_scaled(tCrC, promoted, factors_a, factors_b)", "add_scaled(tCrC, promoted, next_a, next_b)"
+    ),
+    "the set that is multiplied": replaced("add_scaled(tCrC, promoted,", "add_scaled(tCrC, multiplied,"),
+    "the other set at the end of a turn": replaced(
+        "add_scaled(tCrC, tCrP if K_TILES_PER_TURN % 2 else tCrQ,", "add_scaled(tCrC, tCrP,"
+    ),
+    "no wait for the sums of the block before": replaced("warpgroup.wait_group(1)", "warpgroup.wait_group(2)"),
+    "the stage that is multiplied is released": replaced(
+        "                        release(empty + previous)\n                        add_scaled(tCrC, promoted",
+        "                        release(empty + stage)\n                        add_scaled(tCrC, promoted",
+    ),
+}
+
+
+@pytest.mark.dsl
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "setting",
+    [
+        Setting((ROWS, BLOCKS)),
+        Setting((ROWS, BLOCKS), majors=("k", "k"), schedule=Schedule(cluster=(2, 1))),
+        Setting((ROWS, BLOCKS), (64, 128), aligns=ANY, schedule=PINGPONG),
+    ],
+    ids=str,
+)
+def test_two_sets_of_sums_have_the_factors_of_their_blocks(setting: Setting, kernels: Cache) -> None:
+    planned, kernel = made(setting, kernels)
+    assert planned.mma.accumulator.promotion is not None
+    assert planned.mma.accumulator.promotion.sets == 2
+    calls = (TURN, (8, 8, 2048))
+    assert {call: failure(planned, kernel, *call) for call in calls} == dict.fromkeys(calls, "")
+
+
+@pytest.mark.dsl
+@pytest.mark.slow
+@pytest.mark.parametrize("mistake", PLANTED_IN_SETS)
+def test_a_wrong_set_of_sums_is_noticed(mistake: str, kernels: Cache) -> None:
+    planned, kernel = made(Setting((ROWS, BLOCKS)), kernels, PLANTED_IN_SETS[mistake])
+    assert failure(planned, kernel, *TURN)
+
+
 AT_ONCE = ("the factors of the next block of K", "the block of the first tile")
 
 
