@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from cutegen.algebra import Layout
+from cutegen.contract.problem import ProblemShape
 from cutegen.errors import ProofError, SpecError
 from cutegen.hardware import BULK_TENSOR
 from cutegen.plan import GemmPlan, plan
@@ -104,6 +105,26 @@ def test_scaled_sums_alternate_between_two_sets_with_the_factors_of_two_k_tiles(
     assert found.mma.accumulator.promotion is not None
     assert found.mma.accumulator.promotion.sets == sets
     assert found.mma.role.threads // 128 == found.mma.role.groups
+
+
+@pytest.mark.parametrize(
+    ("problem", "tile"),
+    [
+        ((4096, 7168, 16384), (128, 128, 128)),
+        ((4096, 4096, 7168), (128, 128, 128)),
+        ((8192, 4096, 7168), (128, 128, 128)),
+        ((2048, 7168, 4096), (128, 128, 128)),
+        ((4096, 7168, 2048), (128, 128, 128)),
+        ((4096, 24576, 1536), (192, 128, 128)),
+        ((4096, 2112, 7168), (192, 128, 128)),
+        ((4096, 32768, 512), (192, 128, 128)),
+    ],
+)
+def test_the_tile_that_an_h200_multiplies_faster_is_chosen(problem: Any, tile: Any) -> None:
+    """Measured with `cutegen bench` on 2026-11-29: see SCALED_TURN."""
+    found = plan(spec(), "sm_90", ProblemShape(*problem))
+    assert isinstance(found, GemmPlan)
+    assert found.cta_tile == tile
 
 
 def test_other_families_have_no_factors_of_blocks() -> None:

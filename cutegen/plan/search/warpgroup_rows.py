@@ -225,6 +225,21 @@ columns.
 On an H200 (2026-11-28, `tune`'s candidates in CUDA graphs), 44 kernels of 4096 x 4096 x 7168 and of 32 groups of 256
 rows: measured times over predicted ones were 1.13 to 1.66, 0.80 to 1.02, and 1.0 to 1.2.
 """
+SCALED_TURN, SCALED_REST = 0.75, 1.0
+SCALED_SHORT = 1.2
+"""The same for tiles of 128 x 128 that fill the GPU, whose two sets of sums overlap in whole turns of k-tiles alone;
+and further ones of others for a K of less than a turn.
+
+On an H200 (2026-11-29, `cutegen bench` in CUDA graphs) tiles of 128 x 128 for two warpgroups, of 192 x 128 for three:
+
+| M x N x K         | 128 x 128, us | 192 x 128, us |
+| 4096x7168x16384   | 801           | 870           |
+| 4096x4096x7168    | 195           | 224           |
+| 2048x7168x4096    | 97            | 101           |
+| 4096x7168x2048    | 102           | 106           |
+| 4096x24576x1536   | 291           | 273           |
+| 4096x32768x512    | 165           | 137           |
+"""
 WIDE_EXCHANGED = 0.9
 """Correction for swapped s8 products with ping-pong and s32 results, measured on an H200 from 2048^3 to 8192^3."""
 

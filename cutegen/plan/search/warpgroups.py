@@ -21,6 +21,7 @@ from cutegen.plan import swapped
 from cutegen.plan.epilogue.pairs import rows_of_warpgroup
 from cutegen.plan.epilogue.store import BUFFERS, WIDTHS, chain_instructions
 from cutegen.plan.mainloop.l2 import LEAST_BYTES, goes_through_once, streams_of
+from cutegen.plan.mainloop.programs import PROMOTED_TILES
 from cutegen.plan.mma import wgmma
 from cutegen.plan.operands.factors import factors_bytes
 from cutegen.plan.operands.staging import DEEPEST, DOUBLE_BUFFERED, capacity_bytes
@@ -41,6 +42,9 @@ from cutegen.plan.search.warpgroup_rows import (
     SCALED_EXCHANGED,
     SCALED_FEW,
     SCALED_NARROW,
+    SCALED_REST,
+    SCALED_SHORT,
+    SCALED_TURN,
     UNMEASURED,
     WIDE_EXCHANGED,
     KernelConfig,
@@ -304,16 +308,26 @@ def _of_bytes(spec: GemmSpec, target: Target, problem: ProblemShape, row: Kernel
         scaled = spec.problem.scale_a is not None  # corrections of factors were measured with one set
         sets = 1 if scaled else wgmma.promoted_sets(asked, (*row.warpgroups, 1), row.cta, target, row.cta[2])
         promoted = PROMOTED_CORRECTIONS.get((row.consumers, prod(row.warpgroups), sets), UNMEASURED)
-        return promoted * (_of_factors(spec, problem, row) if scaled else 1.0)
+        return promoted * (_of_factors(spec, target, problem, row) if scaled else 1.0)
     a, c = (dtype(each.dtype) for each in (spec.problem.a, spec.problem.c))
     return WIDE_EXCHANGED if (a.bytes, c.bytes) == (1, 4) and row.swap and row.consumers == PINGPONG else 1.0
 
 
-def _of_factors(spec: GemmSpec, problem: ProblemShape, row: KernelConfig) -> float:
+def _of_factors(spec: GemmSpec, target: Target, problem: ProblemShape, row: KernelConfig) -> float:
     """Return the correction for sums that are scaled by factors of blocks, relative to promoted ones."""
+    if row.swap and is_streamed(spec, problem):
+        return 1.0
+    if prod(row.warpgroups) == 3:
+        return SCALED_EXCHANGED if row.swap else 1.0
+    k_tiles = -(-problem.k // (row.cta[2] * row.slices))
+    rest = k_tiles % PROMOTED_TILES
+    tiles = problem.batch * -(-problem.m // row.cta[0]) * -(-problem.n // row.cta[1])
+    if (row.cta[:2], row.warpgroups, row.swap) == ((128, 128), (2, 1), False) and tiles >= GPUS[target.name].sms:
+        return (SCALED_TURN * (k_tiles - rest) + SCALED_REST * rest) / max(k_tiles, 1)
+    short = SCALED_SHORT if rest == k_tiles else 1.0
     if row.swap:
-        return 1.0 if is_streamed(spec, problem) else SCALED_EXCHANGED
-    return SCALED_BY_COLUMNS.get(row.cta[1], SCALED_NARROW) if prod(row.warpgroups) == 2 else 1.0
+        return SCALED_EXCHANGED * short
+    return short * (SCALED_BY_COLUMNS.get(row.cta[1], SCALED_NARROW) if prod(row.warpgroups) == 2 else 1.0)
 
 
 def _span_bytes(spec: GemmSpec, row: KernelConfig) -> int:
