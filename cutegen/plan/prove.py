@@ -12,6 +12,7 @@ import numpy as np
 from cutegen.algebra import TiledMma, inner_layout, modes, offsets, offsets_2d, size
 from cutegen.contract.launch import RESULT
 from cutegen.contract.problem import Pairs, ProblemShape
+from cutegen.contract.tensor_map import BOX_MULTIPLE_BYTES
 from cutegen.errors import ProofError
 from cutegen.hardware import LdmatrixAtom, MmaAtom, StmatrixAtom, ldmatrix_trace
 from cutegen.hardware.factor_atoms import ATOM_ROWS, ATOM_WORDS, COLUMN_ROWS, copy_of
@@ -32,6 +33,7 @@ from cutegen.plan.values.fragments import ByDescriptor, CopiedToTmem, FragmentCo
 from cutegen.plan.values.gemm_plan import MmaPlan
 from cutegen.plan.values.operand import SmemTile
 from cutegen.plan.values.path import ROWS, OperandPath, fragment_table
+from cutegen.spec import MODES
 
 MATRIX_ROWS = 8
 ROW_BYTES = 16
@@ -429,6 +431,7 @@ def _prove_edge(plan: GemmPlan) -> None:
     _demand((epilogue.edge is not None) == (shared and by_boxes), "boxes would store what follows a group")
     if groups is not None and epilogue.edge is not None and groups.packs(("m", "n")) and groups.of == epilogue.major:
         _demand(epilogue.edge.bits == epilogue.dtype.bits, "a group's last vectors would not be aligned")
+    _demand(plan.scheduler.vector == 1 or epilogue.edge is not None, "C would get what a tile has before its group")
 
 
 def _prove_parts(parts: EpilogueParts, epilogue: EpiloguePlan, accumulator: Accumulator) -> None:
@@ -554,6 +557,10 @@ def _prove_groups(plan: GemmPlan) -> None:
     _demand(launch.groups == scheduler.groups, "a launch would pass the ends of other groups")
     if scheduler.groups is None:
         return
+    for operand in (plan.a, plan.b) if scheduler.source.searched else ():
+        along = operand.major == scheduler.groups.of and scheduler.groups.packs(MODES[operand.name])
+        aligned = plan.group_vector * operand.dtype.bytes % BOX_MULTIPLE_BYTES == 0
+        _demand(not along or aligned, f"boxes of {operand.name} would begin between multiples of 16 bytes")
     m, n, k = (3 * tile * ctas + 1 for tile, ctas in zip(mma.cta_tile, mma.cluster, strict=True))
     room, (ctas_m, ctas_n, _) = {"m": m, "n": n, "k": k}[scheduler.groups.of], mma.cluster
     for given in ((room,), (0, room // 3, room // 3, room + 1, 1), (-1, 2**31 - 1, -(2**31)), (0, 0)):

@@ -12,9 +12,10 @@ import pytest
 
 from cutegen.api import request_of
 from cutegen.build import Cache, build
-from cutegen.errors import SpecError
+from cutegen.errors import ProofError, SpecError
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.kernel.pipeline import Turns
+from cutegen.plan.prove import prove
 from cutegen.run import Kernel
 from cutegen.spec import Epilogue, Factors, GemmSpec, Grouped, Mma, Operand, Paired, Problem, Quantized, Schedule, Tile
 from tests.run.test_grouped_kernels import Extents, failure, failures
@@ -405,6 +406,12 @@ def test_groups_that_begin_anywhere_in_rows_are_refused(of: str, majors: str, na
     found = plan(setting.spec(), ARCHES["sm90"])
     assert isinstance(found, GemmPlan)
     assert (found.scheduler.vector, found.group_vector) == (8, 8)
+    for wrong, why in (
+        (replace(found, scheduler=replace(found.scheduler, vector=4)), "would begin between multiples of 16 bytes"),
+        (replace(found, epilogue=replace(found.epilogue, edge=None)), "C would get|boxes would store"),
+    ):
+        with pytest.raises(ProofError, match=why):
+            prove(wrong)
 
 
 @pytest.mark.dsl
