@@ -103,16 +103,9 @@ def predict_wavefronts(
     found: dict[str, Wavefronts] = {
         **{AccessKey.g2s(x.name): x.smem.chosen.write for x in operands},
         **{
-            AccessKey.mma(x.name): x.smem.chosen.read.times(times)
+            AccessKey.mma(x.name): x.smem.chosen.read.times(described.times)
             for x in operands
-            if (
-                times := x.s2r.by_source(
-                    copied=lambda _: 0,
-                    described=lambda described: described.times,
-                    read=lambda _: 0,
-                    to_tmem=lambda _: 0,
-                )
-            )
+            if (described := x.s2r.described) is not None
         },
         **{AccessKey.s2r(x.name): x.smem.chosen.read for x in operands if x.s2r.in_registers},
     }

@@ -244,18 +244,12 @@ def _prove_factors(operand: OperandPath, mma: MmaPlan, members: int) -> None:
     blocks of its own.
     """
     key = f"s2r.{operand.name}"
-    in_atoms = operand.s2r.by_source(
-        copied=lambda _: None, described=lambda _: None, read=lambda _: None, to_tmem=lambda x: x
-    )
+    in_atoms = operand.s2r.to_tmem
     if in_atoms is not None:
         _prove_atoms(key, operand, in_atoms, mma)
         return
-    of_sums, first = operand.s2r.by_source(
-        copied=lambda _: (None, None),
-        described=lambda _: (None, None),
-        read=lambda x: (x.of_sums, x.first),
-        to_tmem=lambda _: (None, None),
-    )
+    read = operand.s2r.read
+    of_sums, first = (None, None) if read is None else (read.of_sums, read.first)
     _demand(operand.s2r.in_registers, f"{key} is read by the MMA, not by the threads of the sums")
     if of_sums is None or first is None:
         return

@@ -123,9 +123,7 @@ def factor_constants(plan: GemmPlan) -> ConstantsByDecision:
     settled: ConstantsByDecision = {}
     for x in factors_of(plan):
         name = epilogue.constants_of(x.name)
-        read = x.s2r.by_source(
-            copied=lambda _: None, described=lambda _: None, read=lambda read: read, to_tmem=lambda _: None
-        )
+        read = x.s2r.read
         assert read is not None
         assert read.of_sums is not None
         assert read.first is not None

@@ -238,7 +238,7 @@ def _factor_holes(plan: GemmPlan) -> dict[str, Any]:
 
 def _in_tensor_memory(x: OperandPath) -> CopiedToTmem:
     """Return the copies of factors to tensor memory."""
-    copy = x.s2r.by_source(copied=lambda _: None, described=lambda _: None, read=lambda _: None, to_tmem=lambda x: x)
+    copy = x.s2r.to_tmem
     assert copy is not None
     return copy
 
@@ -489,14 +489,12 @@ def _instruction_constants(plan: GemmPlan) -> tuple[str, ...]:
 
 def _descriptors(plan: GemmPlan, x: OperandPath) -> tuple[str, ...]:
     """Return an operand's descriptor at address 0, and the steps to its k-blocks and stages, in units of 16 bytes."""
-    first = x.s2r.by_source(
-        copied=lambda _: None, described=lambda found: found.first, read=lambda _: None, to_tmem=lambda _: None
-    )
-    assert first is not None
+    described = x.s2r.described
+    assert described is not None
     unswizzled = offsets_2d(inner_layout(x.smem.layout_of_one_stage))[0, :: plan.atom.shape_mnk[2]]
     steps = tuple(int(offset) * x.dtype.bytes // VECTOR_BYTES for offset in unswizzled)
     name, stage = x.name.upper(), x.smem.bytes // plan.stages // VECTOR_BYTES
     return (
-        f"{name}_DESCRIPTOR = {first.encode():#018x}",
+        f"{name}_DESCRIPTOR = {described.first.encode():#018x}",
         f"{name}_STEPS, {name}_STAGE_STEP = {steps}, {stage}  # of 16 bytes, to k-blocks and stages",
     )

@@ -35,12 +35,7 @@ def planned(spec: GemmSpec) -> GemmPlan:
 
 
 def described(found: GemmPlan) -> tuple[ByDescriptor, ByDescriptor]:
-    a, b = (
-        x.s2r.by_source(
-            copied=lambda _: None, described=lambda source: source, read=lambda _: None, to_tmem=lambda _: None
-        )
-        for x in found.operands
-    )
+    a, b = (x.s2r.described for x in found.operands)
     assert a is not None
     assert b is not None
     return a, b

@@ -266,12 +266,7 @@ class Fma(Mma):
     def registers(self, target: Target, mma: MmaPlan, operands: Operands) -> int:
         """Sums, one load per row of A and B of a thread, data on its way to shared memory, and addresses."""
         (m, n, _), tiled_mma = mma.cta_tile, mma.tiled_mma
-        bits = (
-            each.s2r.value.by_source(
-                copied=lambda copy: copy.bits, described=lambda _: 0, read=lambda _: 0, to_tmem=lambda _: 0
-            )
-            for each in operands
-        )
+        bits = (0 if copy is None else copy.bits for copy in (each.s2r.value.copied for each in operands))
         loaded = (max(1, found // REGISTER_BITS) for found in bits)
         rows = (each.tile.extents[0] // tiled_mma.tile_of(each.tile.operand)[0] for each in operands)
         columns = sum(count * registers for count, registers in zip(rows, loaded, strict=True))

@@ -70,9 +70,8 @@ def atoms_bytes(spec: GemmSpec, cta_tile: Extents) -> tuple[int, int]:
 
 def columns_of(factors: OperandChoices[BulkTensorCopy]) -> int:
     """Return the columns of tensor memory that a k-tile of an operand needs; 0 for one that is multiplied."""
-    return factors.s2r.value.by_source(
-        copied=lambda _: 0, described=lambda _: 0, read=lambda _: 0, to_tmem=lambda copy: copy.columns
-    )
+    copy = factors.s2r.value.to_tmem
+    return 0 if copy is None else copy.columns
 
 
 def _path(name: str, factors: Factors, mma: MmaPlan) -> OperandChoices[BulkTensorCopy]:

@@ -71,10 +71,7 @@ def _members(spec: GemmSpec, name: str) -> int:
 
 def are_held(operands: Iterable[OperandPath]) -> bool:
     """Return whether a thread has registers for all factors of a k-tile, before its sums are there."""
-    firsts = (
-        x.s2r.by_source(copied=lambda _: None, described=lambda _: None, read=lambda x: x.first, to_tmem=lambda _: None)
-        for x in operands
-    )
+    firsts = (read.first for x in operands if (read := x.s2r.read) is not None)
     return all(int(size(first)) <= MOST_HELD for first in firsts if first is not None)
 
 

@@ -1,7 +1,9 @@
 """Reads of an operand in shared memory: loads to registers, the multiplier's own by descriptor, or threads' that scale.
 
 `FragmentCopy` loads fragments by `ldmatrix` or by plain loads; with `ByDescriptor` the multiplier reads shared memory;
-with `ReadByThreads` there are no fragments. Code checks `in_registers` first: else there are no loads and registers.
+with `ReadByThreads` there are no fragments, and `CopiedToTmem` moves a tile to tensor memory. What is said of one kind
+alone is read from it (`copied`, `described`, `read`, `to_tmem`; None of another kind); what each kind answers is in
+`by_source`.
 """
 
 from __future__ import annotations
@@ -12,11 +14,12 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from cutegen.algebra import Layout, OperandName, TiledCopy, TiledMma, compose, size
-from cutegen.hardware import CopyAtom, DType, LdmatrixAtom, ldmatrix_trace
+from cutegen.hardware import CopyAtom, DType, LdmatrixAtom, OperandSource, ldmatrix_trace
 from cutegen.hardware.gmma import GmmaLayout, MatrixDescriptor
 from cutegen.hardware.ldmatrix import ROW_BYTES
 from cutegen.hardware.units import REGISTER_BITS
 from cutegen.plan.geometry import Coordinates, by_warp, fragment_loads
+from cutegen.plan.kernel.program import Action
 from cutegen.plan.values.copies import load_shared
 from cutegen.plan.values.decision import Rejected
 
@@ -36,14 +39,60 @@ class LoadTable:
     access_bytes: int
 
 
+class _Kind:
+    """A kind of reads, by which it is found: each is itself under one of these names."""
+
+    __slots__ = ()
+
+    @property
+    def copied(self) -> FragmentCopy | None:
+        """Loads of fragments to registers."""
+        return None
+
+    @property
+    def described(self) -> ByDescriptor | None:
+        """The multiplier's own reads of shared memory."""
+        return None
+
+    @property
+    def read(self) -> ReadByThreads | None:
+        """Reads by threads of what scales their sums."""
+        return None
+
+    @property
+    def to_tmem(self) -> CopiedToTmem | None:
+        """Copies to tensor memory."""
+        return None
+
+    def by_source(
+        self,
+        *,
+        copied: Callable[[FragmentCopy], T],
+        described: Callable[[ByDescriptor], T],
+        read: Callable[[ReadByThreads], T],
+        to_tmem: Callable[[CopiedToTmem], T],
+    ) -> T:
+        """Return what the function for its kind gives for it."""
+        if self.copied is not None:
+            return copied(self.copied)
+        if self.described is not None:
+            return described(self.described)
+        if self.read is not None:
+            return read(self.read)
+        assert self.to_tmem is not None
+        return to_tmem(self.to_tmem)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Loads:
+class _Loads(_Kind):
     """Fields of both kinds of loads: `bits` that a lane addresses at once, and the rejected alternatives."""
 
     bits: int
     tiled_copy: TiledCopy
     rejected: tuple[Rejected, ...]
 
+    home: ClassVar[OperandSource] = OperandSource.RMEM
+    action: ClassVar[Action] = Action.LOAD
     in_registers: ClassVar[bool] = True
 
 
@@ -104,16 +153,10 @@ class LdmatrixLoads(_Loads):
         """Return what `ldmatrix` gives for it."""
         return ldmatrix(self)
 
-    def by_source(
-        self,
-        *,
-        copied: Callable[[FragmentCopy], T],
-        described: Callable[[ByDescriptor], T],
-        read: Callable[[ReadByThreads], T],
-        to_tmem: Callable[[CopiedToTmem], T],
-    ) -> T:
-        """Return what `copied` gives for it."""
-        return copied(self)
+    @property
+    def copied(self) -> LdmatrixLoads:
+        """Itself."""
+        return self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,16 +199,10 @@ class PlainLoads(_Loads):
         """Return what `plain` gives for it."""
         return plain(self)
 
-    def by_source(
-        self,
-        *,
-        copied: Callable[[FragmentCopy], T],
-        described: Callable[[ByDescriptor], T],
-        read: Callable[[ReadByThreads], T],
-        to_tmem: Callable[[CopiedToTmem], T],
-    ) -> T:
-        """Return what `copied` gives for it."""
-        return copied(self)
+    @property
+    def copied(self) -> PlainLoads:
+        """Itself."""
+        return self
 
 
 FragmentCopy: TypeAlias = LdmatrixLoads | PlainLoads
@@ -173,7 +210,7 @@ FragmentCopy: TypeAlias = LdmatrixLoads | PlainLoads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ByDescriptor:
+class ByDescriptor(_Kind):
     """No copy: the multiplier reads a tile of the shared `layout` through a matrix descriptor.
 
     `first` is the descriptor of the first instruction's block, for a tile at address 0. A k-tile is read `times` times,
@@ -184,6 +221,8 @@ class ByDescriptor:
     first: MatrixDescriptor
     times: int
 
+    home: ClassVar[OperandSource] = OperandSource.SMEM
+    action: ClassVar[Action] = Action.MULTIPLY
     in_registers: ClassVar[bool] = False
     by_ldmatrix: ClassVar[bool] = False
     words: ClassVar[str] = "matrix descriptors"
@@ -212,20 +251,14 @@ class ByDescriptor:
             "encoded": f"{self.first.encode():#018x}",
         }
 
-    def by_source(
-        self,
-        *,
-        copied: Callable[[FragmentCopy], T],
-        described: Callable[[ByDescriptor], T],
-        read: Callable[[ReadByThreads], T],
-        to_tmem: Callable[[CopiedToTmem], T],
-    ) -> T:
-        """Return what `described` gives for it."""
-        return described(self)
+    @property
+    def described(self) -> ByDescriptor:
+        """Itself."""
+        return self
 
 
 @dataclass(frozen=True, slots=True)
-class ReadByThreads:
+class ReadByThreads(_Kind):
     """No fragments of a multiplication: each thread reads what it needs, such as the factors of its sums.
 
     Of the factors that a thread reads, `of_sums` maps the number of a sum to that of its factor, and `first` that of a
@@ -235,6 +268,8 @@ class ReadByThreads:
     of_sums: Layout | None = None
     first: Layout | None = None
 
+    home: ClassVar[OperandSource] = OperandSource.RMEM
+    action: ClassVar[Action] = Action.MULTIPLY
     in_registers: ClassVar[bool] = True
     by_ldmatrix: ClassVar[bool] = False
     words: ClassVar[str] = "plain loads"
@@ -253,20 +288,14 @@ class ReadByThreads:
         """Return the keys of loads, without values."""
         return {"atom": None, "bits": None, "matrices": None, "registers": None, "transpose": None, "rejected": []}
 
-    def by_source(
-        self,
-        *,
-        copied: Callable[[FragmentCopy], T],
-        described: Callable[[ByDescriptor], T],
-        read: Callable[[ReadByThreads], T],
-        to_tmem: Callable[[CopiedToTmem], T],
-    ) -> T:
-        """Return what `read` gives for it."""
-        return read(self)
+    @property
+    def read(self) -> ReadByThreads:
+        """Itself."""
+        return self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CopiedToTmem:
+class CopiedToTmem(_Kind):
     """Atoms of a tile that one thread copies to tensor memory, where the multiplier reads them.
 
     `first` is the matrix descriptor of the first atom, for a tile at address 0. `atoms` maps an atom along K and along
@@ -278,6 +307,8 @@ class CopiedToTmem:
     atom_columns: int
     instruction: str
 
+    home: ClassVar[OperandSource] = OperandSource.TMEM
+    action: ClassVar[Action] = Action.TO_TMEM
     in_registers: ClassVar[bool] = False
     by_ldmatrix: ClassVar[bool] = False
     words: ClassVar[str] = "copies to tensor memory"
@@ -304,16 +335,10 @@ class CopiedToTmem:
             "encoded": f"{self.first.encode():#018x}",
         }
 
-    def by_source(
-        self,
-        *,
-        copied: Callable[[FragmentCopy], T],
-        described: Callable[[ByDescriptor], T],
-        read: Callable[[ReadByThreads], T],
-        to_tmem: Callable[[CopiedToTmem], T],
-    ) -> T:
-        """Return what `to_tmem` gives for it."""
-        return to_tmem(self)
+    @property
+    def to_tmem(self) -> CopiedToTmem:
+        """Itself."""
+        return self
 
 
 Fragments: TypeAlias = FragmentCopy | ByDescriptor | ReadByThreads | CopiedToTmem

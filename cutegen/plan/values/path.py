@@ -71,12 +71,7 @@ class OperandPath:
     @property
     def home(self) -> OperandSource:
         """The end of its way, where the instruction reads it."""
-        return self.s2r.by_source(
-            copied=lambda _: OperandSource.RMEM,
-            described=lambda _: OperandSource.SMEM,
-            read=lambda _: OperandSource.RMEM,
-            to_tmem=lambda _: OperandSource.TMEM,
-        )
+        return self.s2r.home
 
     @property
     def read_key(self) -> str:
@@ -86,19 +81,12 @@ class OperandPath:
     @property
     def read_action(self) -> Action:
         """The step that reads it in shared memory: its loads, or the multiplications that read it or that it scales."""
-        return self.s2r.by_source(
-            copied=lambda _: Action.LOAD,
-            described=lambda _: Action.MULTIPLY,
-            read=lambda _: Action.MULTIPLY,
-            to_tmem=lambda _: Action.TO_TMEM,
-        )
+        return self.s2r.action
 
     @property
     def fragment_copy(self) -> FragmentCopy:
         """The copy of its fragments to registers, if its multiplier reads them there."""
-        copy = self.s2r.by_source(
-            copied=lambda copy: copy, described=lambda _: None, read=lambda _: None, to_tmem=lambda _: None
-        )
+        copy = self.s2r.copied
         assert copy is not None, f"{self.name} is read from shared memory"
         return copy
 

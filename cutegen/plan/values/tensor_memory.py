@@ -46,7 +46,5 @@ def _counts(sums: Accumulator, operands: tuple[OperandPath, ...], stages: int) -
         yield SUMS, buffer, sums.columns
     for stage in range(stages):
         for x in operands:
-            if columns := x.s2r.by_source(
-                copied=lambda _: 0, described=lambda _: 0, read=lambda _: 0, to_tmem=lambda copy: copy.columns
-            ):
-                yield x.name, stage, columns
+            if (copy := x.s2r.to_tmem) is not None:
+                yield x.name, stage, copy.columns

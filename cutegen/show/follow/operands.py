@@ -44,24 +44,18 @@ class OperandFollower:
 
     def loads(self, within: tuple[int, int], stage: int) -> tuple[FragmentLoad, ...]:
         """Return every load that moves it to registers, by warp; empty if the MMA reads shared memory."""
-        return self.operand.s2r.by_source(
-            copied=lambda copy: copy.by_kind(
-                ldmatrix=lambda copy: self._by_ldmatrix(copy, within, stage),
-                plain=lambda copy: self._by_plain_loads(copy, within, stage),
-            ),
-            described=lambda _: (),
-            read=lambda _: (),
-            to_tmem=lambda _: (),
+        copy = self.operand.s2r.copied
+        if copy is None:
+            return ()
+        return copy.by_kind(
+            ldmatrix=lambda copy: self._by_ldmatrix(copy, within, stage),
+            plain=lambda copy: self._by_plain_loads(copy, within, stage),
         )
 
     def reads(self, within: tuple[int, int], stage: int) -> tuple[DescriptorRead, ...]:
         """Return the block in which the MMA reads it in shared memory; None if it is loaded to registers."""
-        return self.operand.s2r.by_source(
-            copied=lambda _: (),
-            described=lambda found: (self._by_descriptor(found, within, stage),),
-            read=lambda _: (),
-            to_tmem=lambda _: (),
-        )
+        found = self.operand.s2r.described
+        return () if found is None else (self._by_descriptor(found, within, stage),)
 
     def meets(self, lines: range) -> tuple[AccumulatorHits, ...]:
         """Return the accumulators of these rows or columns of the CTA's tile, for every thread that has any."""
