@@ -31,9 +31,9 @@ from tests.run.ptx_mutants import with_ptx
 
 OF_GROUPS = (100, 103, 105, 116, 124, 128, 132, 143)
 """Groups of every mode, with small problems for the executor."""
-SCALED, QUANTIZED = (0, 3, 4, 7, 9, 12), (0, 1, 2)
-"""Factors of blocks with groups of both modes, a cluster and slices of K; quantized results of 64 and 128 rows, and of
-groups.
+SCALED, QUANTIZED = (0, 3, 4, 7, 9, 12), (0, 2, 4, 5, 6)
+"""Factors of blocks with groups of both modes, a cluster and slices of K; quantized results of 64 and 128 rows, with
+factors of blocks and without, and of groups.
 """
 PROBLEM = 256, 160, 328, None
 """A CTA of two has five tiles, more than buffers of sums."""
