@@ -183,6 +183,21 @@ def test_what_does_not_fit_is_refused(change: dict[str, Any], said: str) -> None
         )
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_compiled_calls_are_whole_graphs(recipe: str) -> None:
+    asked, name = RECIPES[recipe]
+    a, of_a = cutegen.quantize(matrix(ROOM, K), **asked, offs=ENDS)
+    b, of_b = cutegen.quantize(matrix(len(GIVEN), N, K), **asked)
+
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def product(a: Tensor, of_a: Any, ends: Tensor) -> Tensor:
+        return cutegen.scaled_grouped_mm(a, b.mT, of_a, name, of_b, name, **SWIZZLED, offs=ends)
+
+    wanted = cutegen.scaled_grouped_mm(a, b.mT, of_a, name, of_b, name, **SWIZZLED, offs=ENDS)
+    assert torch.equal(product(a, of_a, ENDS), wanted)
+
+
 def test_factors_in_f32_need_no_ends() -> None:
     with pytest.raises(RequestError, match="offs: found ends of groups with blocks of"):
         cutegen.quantize(matrix(8, 128), offs=ENDS)

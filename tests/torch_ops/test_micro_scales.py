@@ -298,6 +298,7 @@ def test_what_does_not_fit_is_refused(change: dict[str, Any], said: str) -> None
         cutegen.matmul(given.pop("a"), given.pop("b").T, **given)
 
 
+@pytest.mark.slow
 def test_what_stands_for_tensors_has_the_same_ops() -> None:
     """Fake tensors, `torch.compile` and opcheck of the ops, whose second factors are their last arguments."""
     (a, (of_a, all_a)), (b, (of_b, all_b)) = (cutegen.quantize(matrix(rows, 64), **NV) for rows in (40, 72))
