@@ -20,7 +20,7 @@ import pytest
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import GPUS
 from cutegen.plan import swapped
-from cutegen.plan.search import cp_async, tile_model, warpgroup_rows, warpgroups
+from cutegen.plan.search import cp_async, warpgroup_rows, warpgroups
 from cutegen.plan.search.tile_model import K_MAJOR
 from cutegen.plan.search.warpgroup_model import estimate
 from cutegen.plan.search.warpgroup_rows import MEASURED, is_small
@@ -167,7 +167,7 @@ def _no_small_ones(patch: pytest.MonkeyPatch) -> None:
 
 
 def _k_major(patch: pytest.MonkeyPatch) -> None:
-    for module in (tile_model, cp_async):
+    for module in (warpgroups, cp_async):
         patch.setattr(module, "majors_of", lambda _: K_MAJOR)
 
 

@@ -47,6 +47,11 @@ def element_bytes_of(spec: GemmSpec) -> ElementBytes:
     return dtype(spec.problem.a.dtype).bytes, dtype(spec.problem.b.dtype).bytes
 
 
+def has_lines(spec: GemmSpec, problem: ProblemShape) -> bool:
+    """Return whether every row of A and B begins on a line of the L2 cache."""
+    return not unaligned_operands(majors_of(spec), problem, element_bytes_of(spec))
+
+
 def is_k_major(spec: GemmSpec) -> bool:
     """Return whether K is contiguous in A and in B."""
     return majors_of(spec)[:2] == K_MAJOR[:2]

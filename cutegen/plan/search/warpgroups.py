@@ -30,6 +30,7 @@ from cutegen.plan.schedule.consumers import COOPERATIVE, PINGPONG
 from cutegen.plan.schedule.order import BAND, InFlight, in_flight_of
 from cutegen.plan.search import tile_model
 from cutegen.plan.search.problem import Candidate, Option, Proposal, mma_flops, reduction_in, settle, tile_is_open
+from cutegen.plan.search.tile_model import majors_of
 from cutegen.plan.search.warpgroup_model import PAIR, WarpgroupWork, estimate
 from cutegen.plan.search.warpgroup_rows import (
     CLUSTERED_SPLITS,
@@ -181,7 +182,7 @@ def _share_of_reads(
         in_flight = in_flight_of(multiplied, target, built.cta[:2], (element, element), slices, Instruction.WGMMA)
         return stream_factor(built, slices, in_flight, built.cta[2] * element.bytes)
     if is_of_middle_size(spec, problem):
-        torn = tile_model.unaligned_operands(tile_model.majors_of(spec), problem, tile_model.element_bytes_of(spec))
+        torn = tile_model.unaligned_operands(majors_of(spec), problem, tile_model.element_bytes_of(spec))
         return request_factor(built.cta, built.cluster, multiplied, torn=torn)
     return 1.0
 
@@ -495,7 +496,7 @@ def work_of(spec: GemmSpec, target: Target, candidate: Candidate, row: KernelCon
         element_bytes=tile_model.element_bytes_of(multiplied),
         result_bytes=dtype(spec.problem.c.dtype).bytes,
         mma_flops=mma_flops(spec, target, Instruction.WGMMA),
-        majors=tile_model.majors_of(multiplied),
+        majors=majors_of(multiplied),
         conflicts=LINE_BYTES // _span_bytes(spec, row),
         chain=chain_instructions(spec.epilogue.steps),
         columns=row.cta[1] // row.warpgroups[1],
@@ -688,9 +689,7 @@ def is_streamed(spec: GemmSpec, problem: ProblemShape) -> bool:
     is_large = (
         min(many, problem.k) >= STREAM_SHORTEST and problem.batch * many * problem.k * element_bytes >= LEAST_BYTES
     )
-    has_lines = not tile_model.unaligned_operands(
-        tile_model.majors_of(spec), problem, tile_model.element_bytes_of(spec)
-    )
+    has_lines = tile_model.has_lines(spec, problem)
     return few <= STREAM_WIDEST and is_large and smaller.major == "k" and has_lines
 
 
