@@ -97,7 +97,7 @@ PLANTED = {
         "tCrX.store(x)",
         "tCrX.store(x.to(C_DTYPE).to(Float32))",
     ),
-    "half of a row": (PLAIN, "if cutlass.const_expr(of_values(i) == row):", "if cutlass.const_expr(i < 64):"),
+    "half of a row": (PLAIN, "constexpr(values):\n        chain =", "constexpr(64):\n        chain ="),
     "factors of rows past the last are stored": (PLAIN, "and m < extent[0] and n", "and n"),
     "columns past the last count": (BIASED, "if tCcC[values - 1][1] >= columns", "if tCcC[0][1] < 0"),
 }
