@@ -16,13 +16,11 @@ from __future__ import annotations
 
 import gc
 import hashlib
-import importlib
 import os
 import random
 import tempfile
 from collections.abc import Iterator
 from contextlib import nullcontext
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -32,11 +30,6 @@ from cutegen.build import Cache
 from cutegen.hardware.targeting import present_target
 from tests.build.warm import WarmCompiler, warm_compiler
 from tests.seeding import LARGEST, Seeding, seed_of_commit
-
-if find_spec("setuptools") is not None:
-    # Torch's compiler of C++ imports it. It puts its own distutils in the place of Python's, which another test may
-    # have imported by then, and ends with an assertion where it cannot.
-    importlib.import_module("setuptools")
 
 STARTS_THE_COMPILER = {"build", "fuzz"}
 """Folders of tests that compile as users do: what stands above that room finds the same kernels.

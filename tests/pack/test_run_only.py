@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
+from importlib.machinery import PathFinder  # setuptools' own finder stops replacing distutils once it is asked for pip
 from pathlib import Path
 
 import pytest
@@ -46,8 +46,8 @@ def three_specs() -> list[GemmSpec]:
 
 @pytest.mark.slow
 @pytest.mark.dsl
-@pytest.mark.skipif(importlib.util.find_spec("hatchling") is None, reason="needs hatchling, which builds the wheel")
-@pytest.mark.skipif(importlib.util.find_spec("pip") is None, reason="needs pip, which installs the wheel")
+@pytest.mark.skipif(PathFinder.find_spec("hatchling") is None, reason="needs hatchling, which builds the wheel")
+@pytest.mark.skipif(PathFinder.find_spec("pip") is None, reason="needs pip, which installs the wheel")
 def test_a_fresh_environment_of_it_runs_a_pack(
     kernels: Cache, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
