@@ -15,6 +15,7 @@ from torch import Tensor
 from cutegen.torch_ops.call import Call
 from cutegen.torch_ops.call_cache import is_undisturbed, launch_again, lookup, memoize, quick_terms
 from cutegen.torch_ops.eager import compute
+from cutegen.torch_ops.flops import register_flops
 from cutegen.torch_ops.ops import OPS
 
 
@@ -46,5 +47,6 @@ def _first(call: Call) -> None:
     if is_undisturbed():
         memoize(call, compute(call)[0])
     else:
+        register_flops()
         with torch.no_grad():  # autograd is done with a compiled program
             OPS.matmul_out(*call.of_op, out=call.out)

@@ -85,6 +85,21 @@ def test_what_watches_the_dispatcher_sees_the_call() -> None:
     assert flops.get_total_flops() == 2 * 16 * 32 * 64
 
 
+COUNTED = """
+import torch
+from cutegen.torch_ops.compiled import plain
+from torch.utils.flop_counter import FlopCounterMode  # after the ops, which cannot have registered with it
+with FlopCounterMode(display=False) as flops:
+    plain(torch.ones(16, 64), torch.ones(64, 32), None, out=torch.empty(16, 32))
+print(flops.get_total_flops())
+"""
+
+
+def test_a_counter_that_is_imported_later_sees_the_call() -> None:
+    found = subprocess.run([sys.executable, "-c", COUNTED], capture_output=True, text=True, check=True)
+    assert int(found.stdout) == 2 * 16 * 32 * 64
+
+
 def test_a_shared_address_is_refused() -> None:
     both = half(32, 32)
     with pytest.raises(cutegen.CutegenError, match="memory shared with a"):
