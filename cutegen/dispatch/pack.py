@@ -13,11 +13,22 @@ from pathlib import Path
 from types import TracebackType
 
 from cutegen.build.pack_file import Identity, PackEntry, PackFile, read_pack
-from cutegen.contract.launch import FACTORS, GEMM, OPERANDS, PROBE, RESULT, SCALES, SOURCE, TensorContract
+from cutegen.contract.launch import (
+    FACTORS,
+    GEMM,
+    OPERANDS,
+    PROBE,
+    RESULT,
+    RESULT_FACTORS,
+    SCALES,
+    SOURCE,
+    TensorContract,
+)
 from cutegen.contract.problem import PAIR, ProblemLike, ProblemShape, bucket
 from cutegen.dispatch.families import is_of
 from cutegen.dispatch.provider import PACK, Answer
 from cutegen.dispatch.providers import providers
+from cutegen.dispatch.quantized import FACTORS_OF_RESULT
 from cutegen.dispatch.request import Matrix, Request
 from cutegen.errors import RequestError
 from cutegen.hardware import TARGETS, Target, resolve_target, runs_on
@@ -192,20 +203,24 @@ def _serves(entry: PackEntry, request: Request) -> bool:
     """Return whether a kernel computes the request on operands with this layout."""
     if entry.kind != GEMM or (entry.ops, entry.expression) != (request.ops, request.expression):
         return False
-    if request.batch_invariant and entry.launch.split is not None:
+    launch = entry.launch
+    if request.batch_invariant and launch.split is not None:
         return False
-    if (entry.launch.groups, entry.launch.pairs) != (request.groups, request.pairs):
+    if (launch.groups, launch.pairs, launch.quantized) != (request.groups, request.pairs, request.quantized):
         return False
-    tensors = entry.launch.tensors  # as the kernel reads them: a call of `matmul` makes no lasting copy of B
+    tensors = launch.tensors  # as the kernel reads them: a call of `matmul` makes no lasting copy of B
     asked = {name for name in _MATRICES if getattr(request, name) is not None}
     return asked <= {tensor.name for tensor in tensors} and all(_fits(tensor, request) for tensor in tensors)
 
 
 def _fits(tensor: TensorContract, request: Request) -> bool:
     """Return whether a call's tensor has the layout of the kernel's. The input C has that of C."""
-    if tensor.name not in (*_MATRICES, SOURCE):
+    if tensor.name == RESULT_FACTORS:
+        matrix: Matrix | None = FACTORS_OF_RESULT
+    elif tensor.name in (*_MATRICES, SOURCE):
+        matrix = getattr(request, RESULT if tensor.name == SOURCE else tensor.name)
+    else:
         return tensor.dtype == (request.scale if tensor.name in SCALES else request.bias)
-    matrix: Matrix | None = getattr(request, RESULT if tensor.name == SOURCE else tensor.name)
     if matrix is None or matrix.align_bytes % tensor.align_bytes:
         return False
     major = "n" if tensor.major == PAIR else tensor.major  # a call's result has columns, whatever makes one
@@ -224,4 +239,6 @@ def _bucket_of(entry: PackEntry, request: Request) -> ProblemShape | None:
 
 
 def _least_aligned(entry: PackEntry) -> int:
-    return min(tensor.align_bytes for tensor in entry.launch.tensors if len(tensor.modes) > 1)
+    """Return the least alignment of a kernel's matrices, but for the factors that it writes, one at a time."""
+    matrices = (each for each in entry.launch.tensors if len(each.modes) > 1 and each.name != RESULT_FACTORS)
+    return min(each.align_bytes for each in matrices)

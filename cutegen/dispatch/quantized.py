@@ -28,6 +28,8 @@ QUANTIZED: Mapping[str, FactorsOfC] = {"e4m3": "f32", "e4m3_ue8m0": "ue8m0"}
 ELEMENT = "e4m3"
 LEAST_OF_QUANTIZED = "sm_90"
 """The first target whose kernels quantize."""
+FACTORS_OF_RESULT = Matrix("f32", "m", element_type("f32").bytes, QUANTIZED_BLOCK)
+"""The factors, as a kernel writes them."""
 _OPERANDS = frozenset({"f16", "bf16", "e4m3", "e5m2", *PACKED})
 
 
@@ -115,5 +117,4 @@ def place_factors_of_result(
             expected="contiguous rows: strides (1, at least M)",
             fix="omit out=, or `torch.empty(N // 128, M).T`",
         )
-    matrix = Matrix("f32", "m", element_type("f32").bytes, QUANTIZED_BLOCK)
-    return Placement(placed, matrix)
+    return Placement(placed, FACTORS_OF_RESULT)
