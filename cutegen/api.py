@@ -16,7 +16,7 @@ from cutegen.errors import ArtifactError, RequestError
 from cutegen.hardware import Target
 from cutegen.hardware.targeting import choose_target
 from cutegen.plan import GemmPlan, ProbePlan
-from cutegen.plan.explain import plan_json
+from cutegen.plan.gemm_plan import plan_json
 from cutegen.plan.kernel.pipeline import initial_counts
 from cutegen.render import ReadKernel, read_kernel, render
 from cutegen.render.edited import LARGEST_BYTES

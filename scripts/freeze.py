@@ -41,7 +41,7 @@ from cutegen.analysis.limits import k_tile_cost, limits, rates_of  # noqa: E402
 from cutegen.contract.problem import ProblemShape  # noqa: E402
 from cutegen.errors import CutegenError  # noqa: E402
 from cutegen.plan import GemmPlan, ProbePlan, plan  # noqa: E402
-from cutegen.plan.explain import explain, plan_json  # noqa: E402
+from cutegen.plan.gemm_plan import explain, plan_json  # noqa: E402
 from cutegen.render import render  # noqa: E402
 from cutegen.show.page.document import page_of_plan  # noqa: E402
 from cutegen.spec import GemmSpec, parse_spec, shipped_specs, spec_path  # noqa: E402

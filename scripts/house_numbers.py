@@ -24,7 +24,7 @@ KIND = ("Copy", "Atom", "Loads")
 LOOP_COUNTS = ("stages", "k_blocks")
 LOOP_NAMES = {"blocks_ahead", "stages_ahead", "MAIN_LOOPS", "EDGE_LOOPS"}
 FAMILY = re.compile(r"\b(sm80|sm90|sm100|sm120|simt)\b")
-FAMILY_FILES = ("cutegen/plan/families/", "cutegen/spec/families.py")
+FAMILY_FILES = ("cutegen/plan/families.py", "cutegen/spec/families.py")
 """Where a family may be named: where it is composed, and where specs learn of it."""
 POSITIONAL_TENSORS = ("tensors", "call_tensors", "plain_tensors")
 

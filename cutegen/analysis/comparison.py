@@ -17,7 +17,7 @@ from cutegen.contract.launch import RESULT
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import CutegenError
 from cutegen.plan import FAMILIES, GemmPlan, ProbePlan
-from cutegen.plan.explain import ways
+from cutegen.plan.gemm_plan import ways
 from cutegen.plan.predict import predict_occupancy
 from cutegen.plan.values.copies import AccessKey, shared_accesses
 from cutegen.spec import GemmSpec

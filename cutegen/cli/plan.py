@@ -6,13 +6,13 @@ from typing import Annotated, Any
 
 import typer
 
+from cutegen.analysis.costs import key_costs
+from cutegen.analysis.launch_of_sizes import OfSizes, of_sizes
 from cutegen.cli import options
 from cutegen.cli.groups import GivenGroups, named_groups
 from cutegen.cli.output import Answer
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan, ProbePlan
-from cutegen.plan.costs import key_costs
-from cutegen.plan.launch_of_sizes import OfSizes, of_sizes
 from cutegen.support.words import text_width, wrapped
 from cutegen.tuned.answer import plan as make_plan
 

@@ -13,8 +13,8 @@ from cutegen.dispatch.request import TRIED, Matrix, Request
 from cutegen.errors import SpecError
 from cutegen.hardware.factor_atoms import BLOCK_VALUES
 from cutegen.plan import GemmPlan, plan
-from cutegen.plan.explain import remarks
-from cutegen.plan.values.predicted_time import sizes_line
+from cutegen.plan.gemm_plan import remarks
+from cutegen.plan.values.gemm_plan import sizes_line
 from cutegen.run import Kernel
 from cutegen.spec import (
     Bias,

@@ -8,7 +8,7 @@ from cutegen.dispatch.provider import Answer
 from cutegen.dispatch.request import TRIED, Request
 from cutegen.errors import SpecError
 from cutegen.hardware import TARGETS
-from cutegen.plan.explain import remarks
+from cutegen.plan.gemm_plan import remarks
 from cutegen.tuned.answer import plan_of, record_for
 from cutegen.tuned.record import Record
 from cutegen.tuned.store import folder

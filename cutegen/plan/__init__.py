@@ -14,8 +14,7 @@ from cutegen.errors import SpecError
 from cutegen.hardware import Target
 from cutegen.hardware.targeting import choose_target
 from cutegen.plan import swapped
-from cutegen.plan.families import FAMILIES
-from cutegen.plan.families.choice import plan_with_any_family
+from cutegen.plan.families import FAMILIES, plan_with_any_family
 from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.probe import ProbePlan, plan_probe, probed_family
 from cutegen.plan.values.decision import Choice, Decision, Rejected

@@ -15,7 +15,7 @@ from cutegen.contract.launch import REGISTERS, LaunchContract, Parameter, Tensor
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import Target, dtype
 from cutegen.hardware.units import WARP
-from cutegen.plan import explain as texts
+from cutegen.plan import gemm_plan as texts
 from cutegen.plan.families import FAMILIES
 from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.values.copies import AccessKey

@@ -16,7 +16,7 @@ import cutegen
 from cutegen.build import Artifact, BuildRequest, Cache, build, explain_miss, open_artifact
 from cutegen.errors import ArtifactError
 from cutegen.hardware import target
-from cutegen.plan.explain import plan_json
+from cutegen.plan.gemm_plan import plan_json
 from cutegen.run.kernel import Kernel
 from cutegen.run.probe import Probe
 from tests.build.conftest import stand_in_cubin, stand_in_ptx, stand_in_request

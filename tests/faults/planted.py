@@ -262,10 +262,10 @@ PLANTED = {
     ),
     # The proof of roles and pipelines.
     "a wait passes one phase early": Fault(
-        _KERNEL + "execution.py", "return turn + 1 - free", "return turn - free", _GOES_ON
+        _KERNEL + "handshakes.py", "return turn + 1 - free", "return turn - free", _GOES_ON
     ),
     "arrivals of one CTA count for a cluster": Fault(
-        _KERNEL + "execution.py",
+        _KERNEL + "handshakes.py",
         "return sum([each[arrival.by] * arrival.ctas for",
         "return sum([each[arrival.by] for",
         _TESTS + "test_blackwell_shape.py::test_its_roles_go_on_in_order",
@@ -295,16 +295,16 @@ PLANTED = {
         _ORDER_NAMED,
     ),
     "a stage may be released while it is multiplied": Fault(
-        _KERNEL + "execution.py",
+        _KERNEL + "handshakes.py",
         "if end.pipeline.name == AB and [group for group in (self.issued, *self.flying) if item in group]:",
         "if False:",
         _NAMED,
     ),
     "a stage may be read after its release": Fault(
-        _KERNEL + "execution.py", "if item <= self.released.get(name, -1):", "if False:", _NAMED
+        _KERNEL + "handshakes.py", "if item <= self.released.get(name, -1):", "if False:", _NAMED
     ),
     "bytes need not be announced": Fault(
-        _KERNEL + "execution.py", "if (name, item) not in self.announced:", "if False:", _LEFT_OUT
+        _KERNEL + "handshakes.py", "if (name, item) not in self.announced:", "if False:", _LEFT_OUT
     ),
     # The proof of a plan.
     "a cluster's slices need no pipeline": Fault(
@@ -523,7 +523,7 @@ PLANTED = {
         "tests/plan/test_slices_and_orders.py::test_orders_that_are_rejected_read_more",
     ),
     "a given key costs what its plan costs": Fault(
-        "cutegen/plan/costs.py",
+        "cutegen/analysis/costs.py",
         "key=lambda cost: -cost.rank",
         "key=lambda cost: cost.rank",
         "tests/plan/test_costs.py::test_layouts_cost_wavefronts_and_are_ranked",

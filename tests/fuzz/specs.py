@@ -7,7 +7,7 @@ import random
 from cutegen.contract.problem import MAX_BATCH, MAX_EXTENT
 from cutegen.errors import CheckError, CutegenError, SpecError
 from cutegen.plan import GemmPlan, plan
-from cutegen.plan.explain import plan_json
+from cutegen.plan.gemm_plan import plan_json
 from cutegen.render import render
 from cutegen.spec import FAMILIES, parse_spec
 from tests.fuzz.case import ACCEPTED, FOUND, REFUSED, Case, Outcome, random_of

@@ -9,7 +9,7 @@ from cutegen.build import Artifact, BuildRequest
 from cutegen.contract.source import KernelSource
 from cutegen.hardware import target
 from cutegen.plan import plan
-from cutegen.plan.explain import plan_json
+from cutegen.plan.gemm_plan import plan_json
 from tests.build.conftest import INSTRUCTIONS, STAND_IN, stand_in_cubin, stand_in_ptx
 
 ENTRY = "sm80_hgemm_tn_0"

@@ -63,7 +63,7 @@ def test_a_constant_that_is_a_name_is_no_position() -> None:
 
 
 def test_families_are_named_in_their_files() -> None:
-    assert signs("family_names", 'name = "sm90"', path="cutegen/plan/families/compositions.py") == 0
+    assert signs("family_names", 'name = "sm90"', path="cutegen/plan/families.py") == 0
     assert signs("family_names", 'name = "sm90"', path="cutegen/plan/parts.py") == 1
 
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from cutegen.analysis.costs import key_costs
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan import FAMILIES, GemmPlan
 from cutegen.plan import plan as make_plan
-from cutegen.plan.costs import key_costs
 from cutegen.plan.values.decision import KeyCost
 from cutegen.spec import G2s, G2sCopy, GemmSpec, Mma, Smem, SmemLayout, Tile, load_spec
 from tests.plan.specs import gemm

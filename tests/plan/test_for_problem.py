@@ -15,7 +15,7 @@ from cutegen.contract.problem import MAX_EXTENT
 from cutegen.errors import RequestError, SpecError
 from cutegen.hardware import GPUS, TARGETS, Instruction
 from cutegen.plan import GemmPlan, plan
-from cutegen.plan.explain import plan_json
+from cutegen.plan.gemm_plan import plan_json
 from cutegen.plan.kernel.scheduler import TileOrder
 from cutegen.plan.mma.atoms import choose_atom_layout
 from cutegen.plan.operands.staging import STAGES

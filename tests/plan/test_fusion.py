@@ -9,7 +9,7 @@ import pytest
 
 from cutegen.contract import LaunchContract
 from cutegen.plan import GemmPlan, Sectors, plan
-from cutegen.plan.explain import plan_json
+from cutegen.plan.gemm_plan import plan_json
 from cutegen.spec import Bias, Epilogue, Extra, GemmSpec, Operand, Problem, Scale, Tile
 
 A, C = Operand("f16", "k"), Operand("bf16", "m", 8)

@@ -19,7 +19,7 @@ from cutegen.plan import GemmPlan, plan
 from cutegen.plan.search.problem import busiest_k_tiles
 from cutegen.plan.search.tile_model import Estimate
 from cutegen.plan.search.warpgroups import settled_for
-from cutegen.plan.values.predicted_time import sizes_line
+from cutegen.plan.values.gemm_plan import sizes_line
 from cutegen.spec import Grouped, Operand, Tile, load_spec
 from cutegen.tune.space import favorite_of
 

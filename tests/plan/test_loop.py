@@ -146,7 +146,7 @@ def test_one_edit_changes_everything_and_the_old_template_is_refused(
     monkeypatch.setattr(import_module("cutegen.plan.mainloop.programs"), "BLOCKS_AHEAD", 0)
     with pytest.raises(ProofError, match="read by threads before a barrier after its copy"):
         gemm_plan(spec)
-    monkeypatch.setattr(import_module("cutegen.plan.families.family"), "prove", lambda plan: None)
+    monkeypatch.setattr(import_module("cutegen.plan.family"), "prove", lambda plan: None)
     after = said(gemm_plan(spec))
     assert {key for key in before if before[key] == after[key]} == set()
     import_module("cutegen.api")._build_request.cache_clear()

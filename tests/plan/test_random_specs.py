@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cutegen.errors import SpecError
 from cutegen.hardware import MMA_ATOMS, TARGETS, dtype
 from cutegen.plan import GemmPlan, plan
-from cutegen.plan.explain import plan_json
+from cutegen.plan.gemm_plan import plan_json
 from cutegen.spec import (
     Epilogue,
     G2s,

@@ -10,8 +10,8 @@ import pytest
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan import plan
-from cutegen.plan.explain import plan_json, ranking, ranking_lines
-from cutegen.plan.families.choice import _decision, _Option
+from cutegen.plan.families import _decision, _Option
+from cutegen.plan.gemm_plan import plan_json, ranking, ranking_lines
 from cutegen.plan.search import cp_async
 from cutegen.plan.search.problem import Option, microseconds
 from cutegen.spec import (

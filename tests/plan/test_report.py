@@ -8,7 +8,7 @@ import pytest
 
 from cutegen.contract import LaunchContract
 from cutegen.plan import GemmPlan, ProbePlan, plan
-from cutegen.plan.explain import plan_json, ranking
+from cutegen.plan.gemm_plan import plan_json, ranking
 from cutegen.spec import GemmSpec, Operand, Problem, Smem, SmemLayout, load_spec, shipped_specs
 
 

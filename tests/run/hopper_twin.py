@@ -34,8 +34,7 @@ from cutegen.hardware.multiplies import OperandSource
 from cutegen.hardware.tcgen05 import LANES
 from cutegen.hardware.units import REGISTER_BITS, WARPGROUP, WGMMA_ROWS
 from cutegen.plan import GemmPlan, plan
-from cutegen.plan.families import FAMILIES, Family, register
-from cutegen.plan.families.compositions import SM100
+from cutegen.plan.families import FAMILIES, SM100, Family, register
 from cutegen.plan.kernel.accumulator import Accumulator, Home
 from cutegen.plan.kernel.memory import Region
 from cutegen.plan.kernel.pipeline import MMA, Arrival, Barrier, By, Pipeline, Role

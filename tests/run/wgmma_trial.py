@@ -7,7 +7,7 @@ from typing import Any
 
 from cutegen.build import BuildRequest, Cache, build
 from cutegen.plan import GemmPlan, plan
-from cutegen.plan.explain import plan_json
+from cutegen.plan.gemm_plan import plan_json
 from cutegen.render import render
 from cutegen.run import Kernel
 from cutegen.verify import random_extras, random_operands

@@ -6,7 +6,7 @@ import pytest
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan, plan
-from cutegen.plan.explain import explain
+from cutegen.plan.gemm_plan import explain
 from cutegen.show.follow import Element, Follower, OperandElementPath
 from cutegen.show.parts import mma
 from cutegen.spec import load_spec

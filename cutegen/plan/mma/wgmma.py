@@ -27,11 +27,18 @@ from cutegen.plan.mma.atoms import (
     check_dtypes,
     default_accumulator,
 )
-from cutegen.plan.mma.turns import IN_TURN, choose_k_tiles, choose_last_k_tiles
 from cutegen.plan.parts import CountedPlan, Mma, Operands
 from cutegen.plan.predict import available_registers
 from cutegen.plan.schedule.cluster import choose_cluster
-from cutegen.plan.schedule.consumers import COOPERATIVE, choose_consumers, most_registers, pingpong
+from cutegen.plan.schedule.consumers import (
+    COOPERATIVE,
+    IN_TURN,
+    choose_consumers,
+    choose_k_tiles,
+    choose_last_k_tiles,
+    most_registers,
+    pingpong,
+)
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.gemm_plan import MmaPlan, step_opcodes, vector_of_k
 from cutegen.spec import GemmSpec, Operand

@@ -1,15 +1,18 @@
-"""Rules for the consumer warpgroups: on one tile or each on its own, and the registers that they take over."""
+"""Rules for the consumer warpgroups: one tile or each its own, its k-tiles at once or in turn, and their registers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
+from cutegen.algebra import Extents
 from cutegen.hardware import Target
-from cutegen.hardware.units import WARPGROUP
+from cutegen.hardware.units import WARPGROUP, WGMMA_ROWS
 from cutegen.plan.predict import REGISTER_GRANULE, available_registers
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.spec import GemmSpec
+from cutegen.support.words import extents, plural
 
 # Rule for the consumer warpgroups: together on one tile (cooperative), or each on a tile of its own (ping-pong).
 #
@@ -98,3 +101,99 @@ def _taken_over(equal: int, mma_threads: int, kept: int) -> int:
 
 def _equal(registers: int, why: str) -> tuple[None, Decision]:
     return None, Decision("schedule.registers", f"{registers} per thread", why)
+
+
+# Rule for the last k-tiles of a tile that two warpgroups share: both at once, or one warpgroup after the other.
+#
+# Side by side both finish at once, and tensor cores idle while C is stored. When the rest of K fits into the stages,
+# the tile needs no more copies: one warpgroup can multiply its share first, store its part of C, and continue with the
+# next tile, while the other follows.
+
+
+LAST_K_TILES, IN_TURNS, SIDE_BY_SIDE = "schedule.last_k_tiles", "in turns", "side by side"
+LEAST_ALONE = WGMMA_ROWS * 192
+"""Least values of C per warpgroup for multiplying alone.
+
+Measured on an H200 (`docs/lab/last_k_tiles.md`), launches in a graph, in turns against side by side: up to 4 % less
+with 64 x 256, 128 x 128 and 192 x 96 values (0.1 % more at worst, 3000^3), 0.4 to 0.6 % less with 64 x 192, 7 % less or
+6 % more with 64 x 160, up to 4 % more with 64 x 128 except in clusters of four, and up to a quarter more with 64 x 64.
+"""
+
+
+def may_end_in_turns(warpgroups: Extents, *, pingpong: bool, promotes: bool, slices: int) -> bool:
+    """Return whether two warpgroups share a tile, and one can store its part while the other multiplies.
+
+    All warpgroups of a CTA add slices of K together, so the first would wait. A warpgroup that promotes its sums waits
+    for each k-tile, so alone it leaves tensor cores idle.
+    """
+    return prod(warpgroups) == 2 and not (pingpong or promotes or slices > 1)
+
+
+def busy_alone(warpgroups: Extents, cta_tile: Extents) -> bool:
+    """Return whether one of the warpgroups that share a tile keeps tensor cores busy while the others wait."""
+    return prod(cta_tile[:2]) // prod(warpgroups) >= LEAST_ALONE
+
+
+def clears_begins(spec: GemmSpec) -> bool:
+    """Return whether warpgroups clear what a group's first k-tile holds before it: K-major boxes begin at vectors."""
+    groups = spec.problem.groups
+    return groups is not None and groups.of == "k" and "k" in (spec.problem.a.major, spec.problem.b.major)
+
+
+def choose_last_k_tiles(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents, promote_k: int) -> Choice[bool] | None:
+    """Return whether two warpgroups multiply the last k-tiles of their tile in turns; None if they cannot."""
+    if not may_end_in_turns(warpgroups, pingpong=pingpong(spec), promotes=promote_k > 0, slices=spec.schedule.slices):
+        return None
+    if clears_begins(spec):
+        return None  # all meet before a group's first k-tile
+    share = cta_tile[0] // warpgroups[0], cta_tile[1] // warpgroups[1]
+    of_warpgroup, least = f"{extents(share)} of C", f"{LEAST_ALONE} values"
+    if not busy_alone(warpgroups, cta_tile):
+        why = (
+            f"{of_warpgroup} per warpgroup: with less than {least}, one warpgroup alone does not keep tensor cores busy"
+        )
+        in_turns = Rejected(IN_TURNS, "tensor cores would wait longer than the stores of C take")
+        return Choice(False, Decision(LAST_K_TILES, SIDE_BY_SIDE, why, rejected=(in_turns,)))
+    why = (
+        "those that fit into the stages: the first warpgroup stores its part of C while the second one multiplies; "
+        f"{of_warpgroup} per warpgroup, at least {least}, keep tensor cores busy"
+    )
+    together = Rejected(SIDE_BY_SIDE, "tensor cores would wait while both store C")
+    return Choice(True, Decision(LAST_K_TILES, IN_TURNS, why, rejected=(together,)))
+
+
+# Rule for the order in which two warpgroups issue the k-tiles of a tile that they share.
+#
+# A warpgroup waits for its multiplications before it promotes their sums. If both begin at once and tensor cores take
+# an instruction of each in turn, both end together, and nothing is multiplied while both promote. In turns, after
+# CUTLASS's `OrderedSequenceBarrier`, one promotes while the other one's multiplications run.
+
+
+K_TILES, IN_TURN = "schedule.k_tiles", "in_turn"
+
+
+def choose_k_tiles(
+    spec: GemmSpec, warpgroups: int, *, pingpong: bool, sets: int, promoted: bool, waves: tuple[int, int] = (1, 1)
+) -> Choice[bool] | None:
+    """Return whether warpgroups that share a tile issue its k-tiles in turn; None if the spec does not say.
+
+    Raises SpecError where that is not two warpgroups that promote one set of sums of every k-tile.
+    """
+    if (asked := spec.schedule.k_tiles) is None:
+        return None
+    if asked != IN_TURN:
+        return Choice(False, Decision.as_given(K_TILES, asked, "each issues its multiplications as soon as it can"))
+    lacks = {
+        "ping-pong: each warpgroup has tiles of its own": pingpong,
+        f"{plural(warpgroups, 'warpgroup')}": warpgroups != 2,
+        "sums that stay in the accumulators": not promoted,
+        "two sets of sums, one of which is multiplied while the other is promoted": sets > 1,
+        "sums of both members of pairs, one after the other": waves[1] > 1,
+        f"sums of {plural(waves[0], 'block')} of {WGMMA_ROWS} rows, one after the other": waves[0] > 1,
+        "groups, in which a warpgroup may have no rows": spec.problem.groups is not None,
+    }
+    if found := next((words for words, holds in lacks.items() if holds), ""):
+        expected = "two warpgroups that share a tile, and promote one set of sums of each k-tile"
+        raise spec.error(K_TILES, found=f'"{asked}" with {found}', expected=expected, fix="leave schedule.k_tiles out")
+    why = "a warpgroup promotes its sums while the multiplications of the other one run"
+    return Choice(True, Decision.as_given(K_TILES, asked, why))

@@ -23,7 +23,7 @@ from cutegen.plan.schedule.cluster import ALONE, CLUSTER
 from cutegen.plan.schedule.consumers import PINGPONG, WHY_CONSUMERS
 from cutegen.plan.search.tile_model import Estimate
 from cutegen.plan.values.decision import Decision, Rejected
-from cutegen.plan.values.predicted_time import AT_LEAST, PredictedTime, TimesOfSizes, foretold, shown_us
+from cutegen.plan.values.gemm_plan import AT_LEAST, PredictedTime, TimesOfSizes, shown_us
 from cutegen.spec import GemmSpec, Mma, Schedule, Tile
 from cutegen.spec.values import Consumers, Reduction
 from cutegen.support.words import extents, plural
@@ -467,3 +467,18 @@ def least_time(plan: GemmPlan, problem: ProblemShape) -> PredictedTime:
     of_each = (prod(x.extents(problem, plan.launch.groups)) * dtype(x.dtype).bytes for x in tensors)
     moved_bytes = problem.batch * sum(of_each)
     return PredictedTime(max(multiplied_us, moved_bytes / gpu.memory_bytes_per_s * 1e6), AT_LEAST, str(gpu))
+
+
+def foretold(target: Target, by: Instruction = Instruction.MMA_SYNC) -> str:
+    """Return the word for times on the target's GPU: "estimated" if no model was fitted to kernels measured on it.
+
+    `by` is the instruction whose rate they assume.
+
+    >>> from cutegen.hardware import TARGETS
+    >>> [foretold(TARGETS[name]) for name in ("sm_90", "sm_80", "sm_100")]
+    ['predicted', 'estimated', 'estimated at an assumed rate']
+    """
+    if GPUS[target.name].fitted:
+        return "predicted"
+    known = SM_RATES[target.name].flops.get(by) is not None
+    return "estimated" if known else "estimated at an assumed rate"

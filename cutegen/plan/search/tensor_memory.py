@@ -29,8 +29,8 @@ from cutegen.plan.search.problem import Proposal, WorkOfSizes, microseconds, tim
 from cutegen.plan.search.tile_model import Estimate
 from cutegen.plan.swapped import SWAP, as_multiplied, decide, shape_multiplied
 from cutegen.plan.values.decision import Decision, Rejected
+from cutegen.plan.values.gemm_plan import TimesOfSizes
 from cutegen.plan.values.operand import k_tile_bytes_of_each
-from cutegen.plan.values.predicted_time import TimesOfSizes
 from cutegen.spec import GemmSpec, Tile
 from cutegen.support.words import extents, plural
 

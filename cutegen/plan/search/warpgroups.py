@@ -22,11 +22,11 @@ from cutegen.plan.epilogue.pairs import rows_of_warpgroup
 from cutegen.plan.epilogue.store import BUFFERS, WIDTHS, chain_instructions
 from cutegen.plan.mainloop.l2 import LEAST_BYTES, goes_through_once, streams_of
 from cutegen.plan.mainloop.programs import PROMOTED_TILES
-from cutegen.plan.mma import turns, wgmma
+from cutegen.plan.mma import wgmma
 from cutegen.plan.operands.factors import factors_bytes
 from cutegen.plan.operands.staging import DEEPEST, DOUBLE_BUFFERED, capacity_bytes
 from cutegen.plan.schedule.cluster import ALONE, CLUSTER
-from cutegen.plan.schedule.consumers import COOPERATIVE, PINGPONG
+from cutegen.plan.schedule.consumers import COOPERATIVE, PINGPONG, busy_alone, clears_begins, may_end_in_turns
 from cutegen.plan.schedule.order import BAND, InFlight, in_flight_of
 from cutegen.plan.search import tile_model
 from cutegen.plan.search.problem import Candidate, Option, Proposal, mma_flops, reduction_in, settle, tile_is_open
@@ -478,8 +478,8 @@ def multiplying(row: KernelConfig) -> int:
 def _ends_in_turns(spec: GemmSpec, row: KernelConfig) -> bool:
     """Return whether the row's warpgroups run the last k-tiles of a tile one after the other."""
     alone, warpgroups = row.consumers == PINGPONG, (*row.warpgroups, 1)
-    may = turns.may_end_in_turns(warpgroups, pingpong=alone, promotes=wgmma.promotes(spec), slices=row.slices)
-    return may and turns.busy_alone(warpgroups, row.cta) and not turns.clears_begins(spec)
+    may = may_end_in_turns(warpgroups, pingpong=alone, promotes=wgmma.promotes(spec), slices=row.slices)
+    return may and busy_alone(warpgroups, row.cta) and not clears_begins(spec)
 
 
 def work_of(spec: GemmSpec, target: Target, candidate: Candidate, row: KernelConfig) -> WarpgroupWork:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from statistics import fmean
 
 from cutegen.algebra import Extents, TiledMma, modes, size
 from cutegen.contract.launch import LaunchContract
-from cutegen.contract.problem import ProblemShape
+from cutegen.contract.problem import Distribution, ProblemShape
 from cutegen.contract.tensor_map import BOX_MULTIPLE_BYTES
 from cutegen.hardware import Issuer, MmaAtom, Target
 from cutegen.plan.kernel.accumulator import Accumulator
@@ -21,8 +23,6 @@ from cutegen.plan.values.decision import Decision
 from cutegen.plan.values.epilogue import EpiloguePlan
 from cutegen.plan.values.operand import Sectors, Wavefronts
 from cutegen.plan.values.path import OperandPath
-from cutegen.plan.values.predicted_time import PredictedTime
-from cutegen.plan.values.tensor_memory import Columns, columns_in_use
 from cutegen.spec import GemmSpec
 
 # Multiplication of a k-tile by a CTA: the atom, and the threads over which it is tiled.
@@ -319,3 +319,111 @@ def step_opcodes(step: Step, operands: Iterable[OperandPath], mma: MmaPlan, targ
     if step.action in MMA_ORDER:
         counts[step.action.value] += 1
     return counts
+
+
+SUMS = "sums"
+"""The use of an accumulator's columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """`count` columns from `first` on. They hold `SUMS` of a tile, or an operand's factors of a k-tile.
+
+    `number` is that of the buffer, or of the stage.
+    """
+
+    holds: str
+    number: int
+    first: int
+    count: int
+
+    @property
+    def end(self) -> int:
+        """The column after the last."""
+        return self.first + self.count
+
+
+def columns_in_use(sums: Accumulator, operands: Iterable[OperandPath], stages: int) -> tuple[Columns, ...]:
+    """Return what a CTA's tensor memory holds, by columns; nothing if sums are in registers."""
+    found = [*_counts(sums, tuple(operands), stages)] if sums.columns else []
+    firsts = accumulate((count for *_, count in found), initial=0)
+    return tuple(
+        Columns(holds, number, first, count) for (holds, number, count), first in zip(found, firsts, strict=False)
+    )
+
+
+def _counts(sums: Accumulator, operands: tuple[OperandPath, ...], stages: int) -> Iterator[tuple[str, int, int]]:
+    """Yield the use of consecutive columns, its number, and how many they are."""
+    for buffer in range(sums.buffers):
+        yield SUMS, buffer, sums.columns
+    for stage in range(stages):
+        for x in operands:
+            if (copy := x.s2r.to_tmem) is not None:
+                yield x.name, stage, copy.columns
+
+
+SHOWN_DIGITS = 3
+AT_LEAST = "at least"
+"""The word for a time that only rates bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimesOfSizes:
+    """Microseconds of one launch over sizes of packed groups: those of the named distributions, and of any sizes."""
+
+    named: tuple[tuple[Distribution, float], ...]
+    us_of: Callable[[Sequence[int]], float] = field(compare=False, repr=False)
+
+    @property
+    def mean_us(self) -> float:
+        """The mean over the named distributions."""
+        return fmean(us for _, us in self.named)
+
+
+@dataclass(frozen=True, slots=True)
+class PredictedTime:
+    """Microseconds of one launch on a target's reference GPU, and the word for them (`foretold`, or `AT_LEAST`).
+
+    With packed groups they are the mean of those `of_sizes`, the distributions of their rows.
+    """
+
+    us: float
+    how: str
+    gpu: str
+    of_sizes: TimesOfSizes | None = None
+
+    def __str__(self) -> str:
+        """Write it as a sentence has it.
+
+        >>> print(PredictedTime(839.2, "estimated", "A100 (108 SMs)"))
+        839 us estimated on A100 (108 SMs)
+        >>> print(PredictedTime(12.0, AT_LEAST, "H200 (132 SMs)"))
+        at least 12 us on H200 (132 SMs)
+        """
+        time = f"{AT_LEAST} {shown_us(self.us)}" if self.how == AT_LEAST else f"{shown_us(self.us)} {self.how}"
+        return f"{time} on {self.gpu}"
+
+
+def sizes_line(time: PredictedTime) -> tuple[str, ...]:
+    """Return the sentence that says the times of sizes, and how much longer the worst takes than the best, if any.
+
+    >>> of_sizes = TimesOfSizes(((Distribution.UNIFORM, 2.0), (Distribution.HOT, 4.0)), sum)
+
+    >>> print(*sizes_line(PredictedTime(3.0, "predicted", "", of_sizes)))
+    sizes of groups: uniform 2 us, hot 4 us; kernels are chosen by their mean; the worst takes 2.00 times the best
+    """
+    if time.of_sizes is None:
+        return ()
+    listed = ", ".join(f"{each} {shown_us(us)}" for each, us in time.of_sizes.named)
+    found = [us for _, us in time.of_sizes.named]
+    worst = f"the worst takes {max(found) / min(found):.2f} times the best"
+    return (f"sizes of groups: {listed}; kernels are chosen by their mean; {worst}",)
+
+
+def shown_us(us: float) -> str:
+    """Format microseconds with three digits, or as whole ones.
+
+    >>> shown_us(12.345), shown_us(2345.6)
+    ('12.3 us', '2,346 us')
+    """
+    return f"{us:,.{SHOWN_DIGITS}g} us" if us < 1000 else f"{us:,.0f} us"

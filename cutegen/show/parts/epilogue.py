@@ -12,7 +12,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.hardware.units import WARP
 from cutegen.plan import GemmPlan
 from cutegen.plan.epilogue.store import ROW_BYTES, matrix_rows, part_mma
-from cutegen.plan.explain import ways
+from cutegen.plan.gemm_plan import ways
 from cutegen.plan.geometry import Coordinates, accumulators, by_warp, held_together, written_together
 from cutegen.plan.swapped import spec_of_kernel
 from cutegen.plan.values.copies import TileCopy, VectorCopy

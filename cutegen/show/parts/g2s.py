@@ -9,7 +9,7 @@ from cutegen.algebra import size, spec_notation
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware.units import WARP
 from cutegen.plan import GemmPlan, Sectors, Wavefronts
-from cutegen.plan.explain import ways
+from cutegen.plan.gemm_plan import ways
 from cutegen.plan.values.copies import AccessKey, BulkTensorCopy, VectorCopy
 from cutegen.plan.values.path import OperandPath
 from cutegen.show.canvas.banks import bank_legend, phase_legend

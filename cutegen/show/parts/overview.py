@@ -6,7 +6,7 @@ from typing import Any
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan
-from cutegen.plan.explain import ways
+from cutegen.plan.gemm_plan import ways
 from cutegen.show.parts.tile import tile_of_c
 from cutegen.show.view import View, section
 from cutegen.support.words import extents, plural

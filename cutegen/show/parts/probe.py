@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cutegen.plan import ProbePlan
-from cutegen.plan.explain import ways
+from cutegen.plan.gemm_plan import ways
 from cutegen.show.view import View, section
 from cutegen.support.words import extents
 

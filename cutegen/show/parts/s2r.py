@@ -11,7 +11,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.hardware.gmma import BLOCK_K_BYTES, operand_descriptors
 from cutegen.hardware.units import BANK_BYTES, BANKS, REGISTER_BITS, WARP
 from cutegen.plan import GemmPlan
-from cutegen.plan.explain import ways
+from cutegen.plan.gemm_plan import ways
 from cutegen.plan.geometry import Coordinates
 from cutegen.plan.values.copies import AccessKey
 from cutegen.plan.values.fragments import ByDescriptor, FragmentCopy

@@ -9,7 +9,7 @@ from cutegen.algebra import LayoutExpr, format_layout, offsets, tile_to_shape
 from cutegen.hardware import DType
 from cutegen.hardware.units import BANK_BYTES, BANKS
 from cutegen.plan import GemmPlan
-from cutegen.plan.explain import hidden_lines, ranking, ranking_lines, ways
+from cutegen.plan.gemm_plan import hidden_lines, ranking, ranking_lines, ways
 from cutegen.plan.values.copies import AccessKey
 from cutegen.plan.values.operand import SmemCandidate, SmemTile, Wavefronts
 from cutegen.plan.values.path import OperandPath

@@ -13,7 +13,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.hardware.tcgen05 import COLUMNS, LANES, columns_allocated, places_of_sums
 from cutegen.hardware.units import WARP
 from cutegen.plan import GemmPlan
-from cutegen.plan.values.tensor_memory import SUMS, Columns
+from cutegen.plan.values.gemm_plan import SUMS, Columns
 from cutegen.show.canvas import drawing
 from cutegen.show.view import View, section
 from cutegen.support.words import extents, plural, span

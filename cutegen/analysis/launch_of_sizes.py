@@ -9,7 +9,7 @@ from typing import Any
 
 from cutegen.contract.problem import Groups, ProblemShape, from_vector
 from cutegen.plan.gemm_plan import GemmPlan
-from cutegen.plan.values.predicted_time import shown_us
+from cutegen.plan.values.gemm_plan import shown_us
 from cutegen.support.words import extents, plural
 
 

@@ -28,8 +28,7 @@ from cutegen.plan.schedule.groups import check_one_product, decide_groups, mean_
 from cutegen.plan.schedule.order import tiles_in_flight
 from cutegen.plan.search.problem import Proposal, first_that_holds, least_time, timed
 from cutegen.plan.values.decision import Choice
-from cutegen.plan.values.gemm_plan import Predictions, step_opcodes
-from cutegen.plan.values.predicted_time import PredictedTime
+from cutegen.plan.values.gemm_plan import PredictedTime, Predictions, step_opcodes
 from cutegen.spec import GemmSpec, Tile
 from cutegen.spec.families import PartKeys
 
