@@ -17,7 +17,7 @@ from cutegen.contract.problem import whole
 from cutegen.dispatch import arrays
 from cutegen.dispatch.block_scales import LEAST_TARGET, SCALES, levels
 from cutegen.dispatch.formula import LEAST_OF_PAIRS, check_activation, is_gated, paired
-from cutegen.dispatch.grouped import GroupedTerms, blocks_of_groups, resolve_groups
+from cutegen.dispatch.grouped import GroupedTerms, blocks_of_groups, name_in_call, resolve_groups
 from cutegen.dispatch.quantized import factors_of, pair_of
 from cutegen.dispatch.resolve import CallTarget, Resolved, with_rows
 from cutegen.dispatch.settings import settings
@@ -158,24 +158,28 @@ def _call(
     if quantize is not None:
         out, scale_c = pair_of(out, out_dtype, "grouped_mm")
     _check(activation, tail, expected)
-    if cu_seqlens is not None:
-        if offs is not None:
-            raise RequestError("grouped_mm: cu_seqlens: found together with offs; expected one of them")
-        offs = cu_seqlens[1:]
-    if offs is not None and sizes is not None:
-        raise RequestError("grouped_mm: sizes: found together with offs; expected one of them: offs are ends")
+    if cu_seqlens is not None and offs is not None:
+        raise RequestError("grouped_mm: cu_seqlens: found together with offs; expected one of them")
+    if sizes is not None and (offs is not None or cu_seqlens is not None):
+        ends = "offs" if cu_seqlens is None else "cu_seqlens"
+        raise RequestError(f"grouped_mm: sizes: found together with {ends}; expected one of them: {ends} are ends")
     torch = sys.modules.get("torch")
     of_torch = torch is not None and isinstance(mat_a, torch.Tensor)
-    given = {"a": mat_a, "b": mat_b, "offs": offs, "sizes": sizes, "bias": bias, "out": out}
+    given = {"a": mat_a, "b": mat_b, "offs": offs, "cu_seqlens": cu_seqlens, "sizes": sizes, "bias": bias, "out": out}
     scales, seconds = levels(scale_a, scale_b)
     given |= {**dict(zip(SCALES, scales, strict=True)), **seconds, RESULT_FACTORS: scale_c}
     for name, value in given.items():
         right = isinstance(value, torch.Tensor if torch is not None and of_torch else np.ndarray)
         if not right and (value is not None or name in OPERANDS):
-            called, found = f"mat_{name}" if name in OPERANDS else name, f"a {type(value).__qualname__}"
             like_a = "a torch tensor, like mat_a" if of_torch else "a NumPy array, like mat_a"
             expects = "a torch tensor or a NumPy array" if name == "a" else like_a
-            raise OperandError(operand=called, found=found, expected=expects)
+            raise OperandError(operand=name_in_call(name), found=f"a {type(value).__qualname__}", expected=expects)
+        if of_torch and value is not None and value.is_nested:
+            called = name_in_call(name)
+            fix = f"`torch.nested.to_padded_tensor({called}, 0.0)`"
+            raise OperandError(operand=called, found="a nested tensor", expected="a dense one", fix=fix)
+    if given.pop("cu_seqlens") is not None:
+        offs = given["offs"] = _ends_of(cu_seqlens, mat_a, mat_b)
     every_row = offs is None and sizes is None and mat_a.ndim == mat_b.ndim == 3
     if torch is not None and of_torch:
         if every_row:
@@ -191,9 +195,27 @@ def _call(
     return {**given, "terms": terms, "dtype": None if out_dtype is None else arrays.dtype_name(out_dtype)}
 
 
+def _ends_of(cu_seqlens: Any, mat_a: Any, mat_b: Any) -> Any:
+    """Return what follows the 0. Raises OperandError, before others speak of `offs` and of one element less."""
+    if cu_seqlens.ndim != 1:
+        found = f"shape {tuple(cu_seqlens.shape)}"
+        raise OperandError(operand="cu_seqlens", found=found, expected="(G + 1,), a 0 and the end of each group")
+    if str(cu_seqlens.dtype).removeprefix("torch.") != "int32":
+        to_int32 = "astype(np.int32)" if isinstance(cu_seqlens, np.ndarray) else "to(torch.int32)"
+        found, fix = f"dtype {cu_seqlens.dtype}", f"`cu_seqlens.{to_int32}`"
+        raise OperandError(operand="cu_seqlens", found=found, expected="int32", fix=fix)
+    (elems,) = cu_seqlens.shape
+    for operand, x in (("mat_a", mat_a), ("mat_b", mat_b)):
+        if x.ndim == 3 and elems != x.shape[0] + 1:
+            fix = "`offs=`, if it has no 0 before the ends" if elems == x.shape[0] else ""
+            expected = f"{x.shape[0] + 1}, a 0 and an end for each matrix of {operand}"
+            raise OperandError(operand="cu_seqlens", found=f"{elems} elements", expected=expected, fix=fix)
+    return cu_seqlens[1:]
+
+
 def _check(activation: Any, tail: Any, expected: Any) -> None:
     if not is_gated(activation):
-        check_activation(activation)
+        check_activation(activation, "grouped_mm")
     if tail not in TAILS:
         raise RequestError(f"grouped_mm: tail: found {tail!r}; expected {' or '.join(map(repr, TAILS))}")
     if expected is not None and ((number := whole(expected)) is None or number < 1):

@@ -86,15 +86,15 @@ class Formula:
         return tuple(op for op, wanted in asked.items() if wanted)
 
 
-def check_activation(name: str | None) -> None:
-    """Reject an activation that is not one of `ACTIVATIONS`. Raises RequestError."""
+def check_activation(name: str | None, function: str = "matmul") -> None:
+    """Reject an activation of a `function` that is not one of `ACTIVATIONS`. Raises RequestError."""
     if name is None or (isinstance(name, str) and name in ACTIVATIONS):
         return
     if isinstance(name, str) and name in GATED:
-        raise RequestError(f"matmul: activation: found {literal(name)} in a call without pairs of columns")
+        raise RequestError(f"{function}: activation: found {literal(name)} in a call without pairs of columns")
     close = nearest(name, ACTIVATIONS) if isinstance(name, str) else ""
     raise RequestError(
-        f"matmul: activation: found {literal(name)}; expected None or one of {', '.join(ACTIVATIONS)}; with "
+        f"{function}: activation: found {literal(name)}; expected None or one of {', '.join(ACTIVATIONS)}; with "
         f"pairs= and first= one of {', '.join(GATED)}" + (f"; did you mean {close}?" if close else "")
     )
 
@@ -186,16 +186,15 @@ def paired(activation: Any, pairs: Any, first: Any, function: str = "matmul") ->
     >>> paired("swiglu", "halves", "gate"), paired("gelu", None, None)
     ('swiglu of halves, gate first', 'gelu')
     """
-    found = _CALL.fullmatch(activation) if isinstance(activation, str) else None
-    is_gated = found is not None and found["name"] in GATED
-    if not is_gated:
+    written = activation if isinstance(activation, str) else ""
+    if (name := written.partition("(")[0]) not in GATED:
         if pairs is None and first is None:
             return activation
+        close = nearest(written, GATED)
         raise RequestError(
             f"{function}: {'first' if pairs is None else 'pairs'}: found with activation={activation!r}; expected one "
-            f"of {', '.join(GATED)}, whose columns are pairs"
+            f"of {', '.join(GATED)}, whose columns are pairs" + (f"; did you mean {close}?" if close else "")
         )
-    assert found is not None
     if pairs is None or first is None:
         raise RequestError(
             f"{function}: {'pairs' if pairs is None else 'first'}: found None with {activation}; expected the order of "
@@ -207,15 +206,16 @@ def paired(activation: Any, pairs: Any, first: Any, function: str = "matmul") ->
         raise RequestError(f"{function}: pairs: found {literal(pairs)}; expected {expected}")
     if first not in ("gate", "up"):
         raise RequestError(f'{function}: first: found {literal(first)}; expected "gate" or "up"')
-    if found["alpha"] is None:
-        return str(Gated(found["name"], pairs, first))
-    alpha, limit = float(found["alpha"]), float(found["limit"])
-    if found["name"] != OAI or not (math.isfinite(alpha) and 0 < limit < math.inf):
-        raise RequestError(
-            f"{function}: activation: found {literal(activation)}; expected parameters, a factor and a limit above 0, "
-            f'only of {OAI}, as in "{OAI}({ALPHA}, {LIMIT})"'
-        )
-    return str(Gated(found["name"], pairs, first, alpha, limit))
+    if written == name:
+        return str(Gated(name, pairs, first))
+    if name == OAI and (found := _CALL.fullmatch(written)) is not None:
+        alpha, limit = float(found["alpha"]), float(found["limit"])
+        if math.isfinite(alpha) and 0 < limit < math.inf:
+            return str(Gated(name, pairs, first, alpha, limit))
+    raise RequestError(
+        f"{function}: activation: found {literal(activation)}; expected parameters, a factor and a limit above 0, "
+        f'only of {OAI}, as in "{OAI}({ALPHA}, {LIMIT})"'
+    )
 
 
 def is_gated(activation: Any) -> bool:

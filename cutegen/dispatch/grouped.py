@@ -19,8 +19,17 @@ from cutegen.dispatch.formula import LEAST_OF_PAIRS, Formula, Gated, gated_of
 from cutegen.dispatch.placement import VECTOR_BYTES, WORTH_A_COPY, Copy, Placement, alignment, major_of, takes_apart
 from cutegen.dispatch.quantized import Strided, new_factors, place_factors_of_result
 from cutegen.dispatch.request import Matrix, Request
-from cutegen.dispatch.resolve import CallTarget, Given, Resolved, as_packed, check_given, replace_form
-from cutegen.dispatch.shapes import Multiplied, Shape, check_operands, result_type
+from cutegen.dispatch.resolve import (
+    CallTarget,
+    Given,
+    Resolved,
+    as_packed,
+    check_devices,
+    check_given,
+    refuse_type,
+    replace_form,
+)
+from cutegen.dispatch.shapes import OUT_DTYPES, Multiplied, Shape, check_operands, result_type
 from cutegen.errors import OperandError, RequestError
 from cutegen.hardware import dtype as element_type
 from cutegen.run.call.operands import Form, compact_strides
@@ -85,11 +94,23 @@ class GroupedProduct:
         return problem if expected is None else replace(problem, **{of: expected * self.count})
 
 
+def name_in_call(name: str) -> str:
+    """Return the name that `grouped_mm` has for a tensor.
+
+    >>> name_in_call("a"), name_in_call("bias")
+    ('mat_a', 'bias')
+    """
+    return f"mat_{name}" if name in OPERANDS else name
+
+
 def product_of_groups(forms: Mapping[str, Form]) -> GroupedProduct:
     """Return the product of A and B with `offs` or `sizes`. Raises OperandError, RequestError."""
     a, b = forms["a"], forms["b"]
     ranks, sizes, offs = (len(a.shape), len(b.shape)), forms.get("sizes"), forms.get("offs")
     if ranks == (3, 3):
+        if a.shape[0] != b.shape[0]:
+            found = f"shape {tuple(b.shape)}, so {b.shape[0]} groups"
+            raise OperandError(operand="mat_b", found=found, expected=f"{a.shape[0]}, as in mat_a")
         if sizes is None:
             raise RequestError(
                 "grouped_mm: offs: found with mat_a and mat_b of 3 dimensions; expected sizes=, the rows of each "
@@ -199,12 +220,17 @@ def result_of(
     """Return the product, and the result's element type. Raises OperandError, RequestError."""
     product, out = product_of_groups(forms), forms.get("out")
     if gated is not None:
-        if product.groups.of == "n" or product.n % gated.pairs.multiple:
-            expected = f"a multiple of {gated.pairs.multiple} that no groups cut: {gated.pairs}"
+        if product.groups.of == "n":
+            expected = "groups of rows or of K, mat_b (G, K, N) or (K, N): groups of columns would cut pairs"
+            raise OperandError(operand="mat_b", found="groups of columns, with pairs of them", expected=expected)
+        if product.n % gated.pairs.multiple:
+            expected = f"a multiple of {gated.pairs.multiple}: {gated.pairs}"
             raise OperandError(operand="mat_b", found=f"N = {product.n}", expected=expected)
         product = replace(product, members=2)
-    check_operands(forms["a"].dtype, forms["b"].dtype)
-    element = result_type(forms["a"].dtype, out.dtype if out is not None and out_dtype is None else out_dtype)
+    check_operands(forms["a"].dtype, forms["b"].dtype, ("mat_a", "mat_b"))
+    check_devices({name_in_call(name): form for name, form in forms.items()})
+    asked = out.dtype if out is not None and out_dtype is None else out_dtype
+    element = result_type(forms["a"].dtype, asked, "grouped_mm")
     _check_bias(forms.get("bias"), product)
     _check_scales(forms, product)
     own = ("bias", *block_scales.SCALES, *block_scales.SECOND.values(), RESULT_FACTORS)
@@ -241,6 +267,8 @@ def _check_bias(bias: Form | None, product: GroupedProduct) -> None:
     if tuple(bias.shape) not in shapes:
         expected = " or ".join(map(str, shapes))
         raise OperandError(operand="bias", found=f"shape {tuple(bias.shape)}", expected=f"{expected}, along N")
+    if bias.dtype not in OUT_DTYPES:
+        refuse_type("bias", bias, f"one of {', '.join(OUT_DTYPES)}")
 
 
 def resolve_groups(given: Given, terms: GroupedTerms, where: CallTarget, out_dtype: str | None = None) -> Resolved:

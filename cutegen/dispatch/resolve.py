@@ -341,12 +341,7 @@ def check_given(
 
     A `quantized` result is added to no C of another type.
     """
-    device = given["a"].device
-    for name, form in given.items():
-        if form.device != device:
-            fix = f'`{name}.to("{_spelled(device)}")`'
-            expected = f"{_spelled(device)}, the device of a"
-            raise OperandError(operand=name, found=f"device {_spelled(form.device)}", expected=expected, fix=fix)
+    check_devices(given)
     if "bias" in given:
         _check_shape("bias", given["bias"], (problem.n,), "one per column")
     for name in ("c", "residual"):
@@ -354,28 +349,38 @@ def check_given(
             _check_shape(name, given[name], problem.result, "the result's, or one that expands to it")
     for name in ("bias", "residual"):
         if name in given and given[name].dtype not in shapes.OUT_DTYPES:
-            _refuse_type(name, given[name], f"one of {', '.join(shapes.OUT_DTYPES)}")
+            refuse_type(name, given[name], f"one of {', '.join(shapes.OUT_DTYPES)}")
     blocks = block_scales.blocks_in_call(given)
     for name in () if block_scales.in_atoms(given) else blocks:
         block_scales.check_factors(name, given[name], given[block_scales.SCALES[name]])
     scales = [name for name in block_scales.SCALES if name in given and name not in blocks]
     for name in scales:
         if given[name].dtype not in shapes.SCALE_DTYPES:
-            _refuse_type(name, given[name], f"one of {', '.join(shapes.SCALE_DTYPES)}")
+            refuse_type(name, given[name], f"one of {', '.join(shapes.SCALE_DTYPES)}")
         if given[name].dtype != given[scales[0]].dtype:
-            _refuse_type(name, given[name], f"{given[scales[0]].dtype}, as {scales[0]} has")
+            refuse_type(name, given[name], f"{given[scales[0]].dtype}, as {scales[0]} has")
         if prod(given[name].shape) != 1:
             placement.ones_of_scale(name, given[name].shape, problem)
     if (stored := _stored(given, element)) is None or (quantized and stored != element):
         which = "that of the quantized result" if quantized else "the result's"
-        _refuse_type("c", given["c"], f"{element}, {which}")
+        refuse_type("c", given["c"], f"{element}, {which}")
     if "out" in given:
         if given["out"].dtype != element:
-            _refuse_type("out", given["out"], f"{element}, the result's")
+            refuse_type("out", given["out"], f"{element}, the result's")
         _check_shape("out", given["out"], problem.result, "the result's")
         if given["out"].read_only:
             raise OperandError(operand="out", found="a read-only array", expected="a writable array")
         _check_apart("out", given["out"])
+
+
+def check_devices(given: Mapping[str, Form]) -> None:
+    """Reject a tensor on another device than the first one, by the names of a call. Raises OperandError."""
+    first, device = next((name, form.device) for name, form in given.items())
+    for name, form in given.items():
+        if form.device != device:
+            fix = f'`{name}.to("{_spelled(device)}")`'
+            expected = f"{_spelled(device)}, the device of {first}"
+            raise OperandError(operand=name, found=f"device {_spelled(form.device)}", expected=expected, fix=fix)
 
 
 def _stored(given: Mapping[str, Form], element: str) -> str | None:
@@ -402,7 +407,8 @@ def _check_apart(name: str, form: Form) -> None:
         reach += stride * (extent - 1)
 
 
-def _refuse_type(name: str, form: Form, expected: str) -> NoReturn:
+def refuse_type(name: str, form: Form, expected: str) -> NoReturn:
+    """Raise OperandError for a tensor's element type."""
     raise OperandError(operand=name, found=f"dtype {form.dtype}", expected=expected, fix=f"cast {name}")
 
 

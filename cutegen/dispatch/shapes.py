@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
+from cutegen.contract.launch import OPERANDS
 from cutegen.errors import OperandError, RequestError
 from cutegen.hardware import PACKED, dtype
 from cutegen.run.call.operands import Form
@@ -112,10 +113,10 @@ SCALE_DTYPES = ("f32", "f16", "bf16")
 OUT_DTYPES = ("f16", "bf16", "f32", "s8", "u8", "s32", "e4m3", "e5m2")
 
 
-def check_operands(a: str, b: str) -> None:
-    """Reject types that no kernel multiplies. Raises OperandError."""
+def check_operands(a: str, b: str, names: tuple[str, str] = OPERANDS) -> None:
+    """Reject types that no kernel multiplies; `names` are those of A and B in the call. Raises OperandError."""
     known = (*RESULT_DTYPES, *sorted(FLOAT8), *PACKED)
-    for name, found in (("a", a), ("b", b)):
+    for name, found in zip(names, (a, b), strict=True):
         if found not in known:
             raise OperandError(
                 operand=name,
@@ -125,16 +126,19 @@ def check_operands(a: str, b: str) -> None:
             )
     if a != b and not any({a, b} <= together for together in _MIXED):
         raise OperandError(
-            operand="b", found=f"dtype {b}", expected=f"{a} as in a", fix="cast one of them: types are not promoted"
+            operand=names[1],
+            found=f"dtype {b}",
+            expected=f"{a} as in {names[0]}",
+            fix="cast one of them: types are not promoted",
         )
 
 
-def result_type(a: str, asked: str | None) -> str:
-    """Return the element type of the result. Raises RequestError for one that no kernel writes."""
+def result_type(a: str, asked: str | None, function: str = "matmul") -> str:
+    """Return the element type of the result of a `function`. Raises RequestError for one that no kernel writes."""
     if asked is None:
         return RESULT_DTYPES.get(a, "bf16")
     if asked not in OUT_DTYPES:
-        raise RequestError(f"matmul: out_dtype: found {asked}; expected one of {', '.join(OUT_DTYPES)}")
+        raise RequestError(f"{function}: out_dtype: found {asked}; expected one of {', '.join(OUT_DTYPES)}")
     return asked
 
 

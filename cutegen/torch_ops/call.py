@@ -169,11 +169,11 @@ def attributes(x: Tensor) -> tuple[object, ...]:
     return x.shape, x.stride(), x.dtype, x.device, address & -address & (VECTOR_BYTES - 1)
 
 
-def torch_type(asked: torch.dtype | str | None) -> torch.dtype | None:
-    """Return `out_dtype` for the op, whose schema has no names. Raises RequestError for anything else."""
+def torch_type(asked: torch.dtype | str | None, function: str = "matmul") -> torch.dtype | None:
+    """Return a `function`'s `out_dtype` for the op, whose schema has no names. Raises RequestError otherwise."""
     if asked is None or isinstance(asked, torch.dtype):
         return asked
-    return dtype_of(result_type("f32", dtype_name(asked)))
+    return dtype_of(result_type("f32", dtype_name(asked), function))
 
 
 def dtype_name(dtype: torch.dtype | str) -> str:

@@ -290,7 +290,7 @@ def _by_torch(call: Call) -> tuple[Tensor, Tensor | None]:
     resolved = resolved_call(call)
     if call.out is not None and not (resolved.empty or resolved.out_copied):
         read = {name: tensor for name, tensor in call.tensors.items() if name not in {"out", *resolved.copies}}
-        _check_apart(call.out, read)
+        check_apart(call.out, read)
     return _of_torch(call, resolved)
 
 
@@ -308,7 +308,7 @@ def _of_torch(call: Call, resolved: Resolved) -> tuple[Tensor, Tensor | None]:
     return call.out, aux
 
 
-def _check_apart(out: Tensor, tensors: Mapping[str, Tensor]) -> None:
+def check_apart(out: Tensor, tensors: Mapping[str, Tensor]) -> None:
     """Reject a result that shares memory with operands that a kernel still reads, as `check_apart` does."""
     form, pointer = form_at(out, "out")
     for name, tensor in tensors.items():

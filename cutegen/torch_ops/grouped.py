@@ -223,7 +223,7 @@ class GroupedCall(NamedTuple):
     def terms(self) -> grouped.GroupedTerms:
         """The terms beside its tensors. Raises RequestError."""
         if not is_gated(self.activation):
-            check_activation(self.activation)
+            check_activation(self.activation, "grouped_mm")
         return grouped.GroupedTerms(
             self.activation, self.keep, self.expected, self.aux, factors_of(self.quantize, "grouped_mm")
         )
@@ -265,7 +265,15 @@ class GroupedCall(NamedTuple):
     @property
     def of_op(self) -> tuple[Any, ...]:
         """The arguments of the op. Raises RequestError for an invalid `out_dtype`."""
-        return (*self[:8], torch_type(self.out_dtype), *self[9:13])
+        return (*self[:8], torch_type(self.out_dtype, "grouped_mm"), *self[9:13])
+
+    @property
+    def is_direct(self) -> bool:
+        """True if nobody but the kernel must see the call: no tracer, no subclass, no autocast, no other device."""
+        if torch.compiler.is_compiling() or torch.jit.is_tracing() or not is_undisturbed():
+            return False
+        plain = all(type(x) in _PLAIN for x in self.tensors.values())
+        return plain and self.a.device.type in ("cuda", "cpu") and not torch.is_autocast_enabled(self.a.device.type)
 
 
 Asked = tuple[tuple[Tensor, ...], tuple[object, ...]]
@@ -323,10 +331,7 @@ def grouped_mm(call: GroupedCall, asked: Asked | None = None) -> Tensor | tuple[
     """Serve a call: at once, or through torch's dispatcher if others must see it. `asked` finds it again."""
     if call.quantize is not None:
         return _quantized(call)
-    traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
-    plain = all(type(x) in _PLAIN for x in call.tensors.values())
-    kind = call.a.device.type
-    if not traced and plain and is_undisturbed() and not call.wants_grad and not torch.is_autocast_enabled(kind):
+    if call.is_direct and not call.wants_grad:
         result = compute(call)[0]
         if asked is not None:
             keep_guards(call, result, *asked, None)
@@ -349,10 +354,8 @@ def grouped_mm(call: GroupedCall, asked: Asked | None = None) -> Tensor | tuple[
 def _quantized(call: GroupedCall) -> tuple[Tensor, Tensor]:
     """Serve a call whose result is quantized: its values and their factors. No gradients pass."""
     gradients.refuse_function_transforms("grouped_mm")
-    traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
-    plain = all(type(x) in _PLAIN for x in call.tensors.values())
     with torch.no_grad():
-        if not traced and plain and is_undisturbed() and not torch.is_autocast_enabled(call.a.device.type):
+        if call.is_direct:
             values, factors = compute(call)
             assert factors is not None
             return values, factors
@@ -460,7 +463,7 @@ def resolved_groups(call: GroupedCall, arch: str | None = None, rows: int | None
     """
     call = _of_kernel(call, arch)
     with torch.no_grad():
-        given = {name: eager.form_at(tensor, name) for name, tensor in call.tensors.items()}
+        given = {name: eager.form_at(x, grouped.name_in_call(name)) for name, x in call.tensors.items()}
     least = "sm_89" if call.a.dtype.itemsize == 1 and call.a.is_floating_point() else "sm_80"
     if is_gated(call.activation) or call.quantize is not None:
         least = LEAST_OF_PAIRS
@@ -475,7 +478,11 @@ def resolved_groups(call: GroupedCall, arch: str | None = None, rows: int | None
 
 def _by_torch(call: GroupedCall) -> tuple[Tensor, Tensor | None]:
     """Compute on the CPU with torch, after the same checks."""
-    return _of_torch(call, resolved_groups(call))
+    resolved = resolved_groups(call)
+    if call.out is not None and _of_kernel(call) is call and not (resolved.empty or resolved.out_copied):
+        read = {name: x for name, x in call.tensors.items() if name not in {"out", *resolved.copies}}
+        eager.check_apart(call.out, {grouped.name_in_call(name): x for name, x in read.items()})
+    return _of_torch(call, resolved)
 
 
 def _of_torch(call: GroupedCall, resolved: Resolved) -> tuple[Tensor, Tensor | None]:
@@ -508,7 +515,7 @@ def _of_torch(call: GroupedCall, resolved: Resolved) -> tuple[Tensor, Tensor | N
         assert call.scale_b is not None
         a = scaled(call.a, call.scale_a, blocks["scale_a"])
         call = call._replace(a=a, b=scaled(call.b, call.scale_b, blocks["scale_b"][::-1]))
-    out = call.a.new_zeros(product.result, dtype=dtype) if call.out is None else call.out
+    out = call.a.new_zeros(product.result, dtype=dtype) if call.out is None else call.out.clone()  # may be read, too
     aux = call.a.new_zeros((*product.result[:-1], product.n), dtype=dtype) if call.aux else None
     with torch.no_grad():
         for group, a, b, at in parts(call):
@@ -524,7 +531,7 @@ def _of_torch(call: GroupedCall, resolved: Resolved) -> tuple[Tensor, Tensor | N
             elif call.activation is not None:
                 x = ACTIVATIONS[call.activation](x)
             out[at] = rounded(x, dtype)
-    return out, aux
+        return out if call.out is None else call.out.copy_(out), aux
 
 
 def parts(call: GroupedCall) -> Iterator[tuple[int, Tensor, Tensor, Any]]:

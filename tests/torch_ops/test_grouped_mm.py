@@ -257,6 +257,7 @@ def test_arrays_are_computed_by_the_executor(kernels: Cache, monkeypatch: pytest
 def test_what_does_not_fit_is_told() -> None:
     a, b = operands("m", 3)
     offs = torch.zeros(3, dtype=torch.int32)
+    halves = {"pairs": "halves", "first": "gate"}
     for wrong, told in (
         ({}, "offs: found nothing with mat_a of 2 and mat_b of 3 dimensions"),
         ({"offs": offs.long()}, r"offs: found dtype .*64; expected int32; `offs.to\(torch.int32\)`"),
@@ -269,13 +270,59 @@ def test_what_does_not_fit_is_told() -> None:
         ({"offs": offs, "expected": 0}, "expected: found 0"),
         ({"offs": offs, "pairs": "halves"}, "grouped_mm: pairs: found with activation=None"),
         ({"offs": offs, "activation": "swiglu", "pairs": "halves"}, "first: found None with swiglu"),
-        ({"offs": offs, "activation": "swish"}, "activation: found"),
+        ({"offs": offs, "activation": "swish"}, "grouped_mm: activation: found"),
+        ({"offs": offs, "activation": "swigllu", **halves}, r"expected one of .* are pairs; did you mean swiglu\?$"),
+        ({"offs": offs, "activation": "swiglu_oai(1.7)", **halves}, r"expected parameters.*_oai\(1.702, 7.0\)\"$"),
+        ({"offs": offs, "activation": "swiglu_oai(nan, 7)", **halves}, "expected parameters, a factor and a limit"),
+        ({"offs": offs, "out_dtype": "f33"}, "grouped_mm: out_dtype: found f33"),
+        ({"offs": offs, "bias": torch.zeros(16).double()}, "operand bias: found dtype float64; .*; cast bias"),
+        ({"cu_seqlens": torch.zeros(4).long()}, r"cu_seqlens: found dtype .*64; .*; `cu_seqlens.to\(torch.int32\)`"),
+        ({"cu_seqlens": offs}, "cu_seqlens: found 3 elements; expected 4, a 0 and an end for .*; `offs=`, if"),
+        ({"cu_seqlens": offs[0]}, r"cu_seqlens: found shape \(\); expected \(G \+ 1,\)"),
+        ({"cu_seqlens": [0, 1, 2, 3]}, "cu_seqlens: found a list; expected a torch tensor"),
+        ({"cu_seqlens": torch.zeros(4, dtype=torch.int32), "sizes": offs}, "sizes: found together with cu_seqlens"),
         ({"offs": offs, "out": torch.zeros(3, 3, dtype=a.dtype)}, r"out: found shape \(3, 3\)"),
     ):
         with pytest.raises((OperandError, RequestError), match=told):
             cutegen.grouped_mm(a, b, **wrong)
     with pytest.raises(OperandError, match=r"mat_b: found .* K = 16; expected K = 24, as in mat_a; `mat_b.mT`"):
         cutegen.grouped_mm(a, b.mT, offs=offs)
+    with pytest.raises(OperandError, match="operand mat_b: found dtype f16; expected bf16 as in mat_a"):
+        cutegen.grouped_mm(a, b.half(), offs=offs)
+    with pytest.raises(OperandError, match=r"mat_b: found shape \(3, 24, 16\), so 3 groups; expected 2, as in mat_a"):
+        cutegen.grouped_mm(a.expand(2, -1, -1), b)
+    with pytest.raises(OperandError, match="mat_a: found a nested tensor"):
+        cutegen.grouped_mm(torch.nested.nested_tensor([a, a], layout=torch.jagged), b, offs=offs)
+
+
+@pytest.mark.parametrize("name", ["mat_b", "offs", "bias", "scale_a", "scale_b", "out"])
+def test_a_tensor_on_another_device_is_refused(name: str) -> None:
+    # A kernel that is handed an address of another device's memory stops the whole GPU context.
+    a, b = operands("m", 3, torch.float16)
+    given: dict[str, Any] = {"mat_b": b, "offs": torch.zeros(3, dtype=torch.int32), "bias": torch.zeros(3, N)}
+    given |= {"scale_a": torch.ones(ROOM), "scale_b": torch.ones(3, N), "out": torch.zeros(ROOM, N, dtype=a.dtype)}
+    given[name] = given[name].to("meta")
+    with pytest.raises(OperandError, match=f"operand {name}: found device meta; expected cpu, the device of mat_a"):
+        cutegen.grouped_mm(a, **given)
+
+
+@pytest.mark.parametrize("activation", [None, "silu"])
+def test_tensors_without_memory_have_results_without_memory(activation: str | None) -> None:
+    a, b = (x.to("meta") for x in operands("m", 3))
+    found = cutegen.grouped_mm(a, b, offs=torch.zeros(3, dtype=torch.int32, device="meta"), activation=activation)
+    assert (found.device.type, found.shape, found.dtype) == ("meta", (ROOM, N), torch.bfloat16)
+
+
+def test_a_result_that_operands_share_memory_with_is_refused_or_right(computed_by: str) -> None:
+    memory = torch.randn(3, ROOM, ROOM, dtype=torch.float32).half()
+    a, b = memory[0], torch.randn(ROOM, ROOM).half()
+    ends = named("k", [5, 20, ROOM])
+    with pytest.raises(OperandError, match=r"operand out: found memory shared with (mat_)?a;"):
+        cutegen.grouped_mm(a, b, out=memory, **ends)
+    pairs = {"activation": "swiglu", "pairs": "halves", "first": "gate"}  # of parts of K: torch joins the sums
+    wanted = cutegen.grouped_mm(a, b[:, :36], **pairs, **ends)
+    found = cutegen.grouped_mm(a, b[:, :36], out=memory[:, :, :18], **pairs, **ends)
+    assert torch.equal(found, wanted)
 
 
 def test_requests_are_read_back_and_share_buckets() -> None:
