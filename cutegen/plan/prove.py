@@ -246,7 +246,7 @@ def _prove_factors(operand: OperandPath, mma: MmaPlan, members: int) -> None:
     key = f"s2r.{operand.name}"
     in_atoms = operand.s2r.to_tmem
     if in_atoms is not None:
-        _prove_atoms(key, operand, in_atoms, mma)
+        _prove_atoms(key, operand, in_atoms, mma, members)
         return
     read = operand.s2r.read
     of_sums, first = (None, None) if read is None else (read.of_sums, read.first)
@@ -272,18 +272,21 @@ def _prove_factors(operand: OperandPath, mma: MmaPlan, members: int) -> None:
         _demand(scaled, f"{key} scales a sum by the factor of another block")
 
 
-def _prove_atoms(key: str, operand: OperandPath, copy: CopiedToTmem, mma: MmaPlan) -> None:
+def _prove_atoms(key: str, operand: OperandPath, copy: CopiedToTmem, mma: MmaPlan, members: int) -> None:
     """Prove that each row of each k-block finds its word in tensor memory, by what the PTX ISA says of `tcgen05.cp`.
 
     A copy reads 32 rows of 16 bytes by its descriptor, and has a row at a lane and 4 columns. Row r of an atom is at
-    lane r mod 32, column r / 32. A tile begins at a whole column of an atom. Each CTA that multiplies has the factors
-    of its rows of A and of all columns of B, from its own shared memory.
+    lane r mod 32, column r / 32. A tile begins at a whole column of an atom. Each of the `members` of pairs fills atoms
+    of its own, whose columns follow the other's. Each CTA that multiplies has the factors of its rows of A and of all
+    columns of B, from its own shared memory.
     """
     extent, (blocks, words) = mma.cta_tile[ROWS.index(operand.operand)], operand.tile
     need, receive = mma.sharing_factors[ROWS.index(operand.operand)], operand.g2s.receivers
     _demand(receive == need, f"g2s.{operand.name} reaches {receive} of {need} CTAs that multiply by it")
     _demand(copy.instruction == copy_of(mma.atom.ctas), f"{key} does not copy in each of {mma.atom.ctas} CTAs")
-    begins = range(0, operand.block[0], gcd(extent, operand.block[0]))
+    of_member = extent // members
+    begins = range(0, operand.block[0], gcd(of_member, operand.block[0]))
+    _demand(members == 1 or len(begins) == 1, f"{key} has atoms with columns of both members")
     _demand(all(begin % COLUMN_ROWS == 0 for begin in begins), f"{key} begins within a column of factors")
     needed = max(begin + extent for begin in begins)
     _demand(blocks * operand.block[0] >= needed, f"{key} has fewer rows of factors than a tile meets")

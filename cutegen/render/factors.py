@@ -14,6 +14,7 @@ from cutegen.plan.values.path import OperandPath
 from cutegen.render import epilogue
 from cutegen.render.constants import ConstantsByDecision
 from cutegen.render.groups import batches_of, begin_of
+from cutegen.render.pairs import extents_of_members
 from cutegen.render.python_text import constant
 from cutegen.render.tensors import extents_of, tensor_holes
 
@@ -128,7 +129,7 @@ def factor_constants(plan: GemmPlan) -> ConstantsByDecision:
         assert read.of_sums is not None
         assert read.first is not None
         settled[f"s2r.{x.name}"] = (
-            f"{name}_TILE = {_box(x.tile, _members(plan, x)) if _in_boxes(x) else x.tile}",
+            f"{name}_TILE = {tile_of(plan, x)}",
             *_layout(f"{name}_OF_SUMS", read.of_sums),
             *_layout(f"{name}_FIRST", read.first),
         )
@@ -141,10 +142,10 @@ def _members(plan: GemmPlan, x: OperandPath) -> int:
     return 2 if pairs is not None and pairs.operand == x.operand.lower() else 1
 
 
-def _box(tile: tuple[int, int], members: int) -> tuple[object, int]:
-    """Return the tile of factors with a mode for the members of pairs, if there are several."""
-    rows, of_k = tile
-    return (tile[0] if members == 1 else (rows // members, members), of_k)
+def tile_of(plan: GemmPlan, x: OperandPath) -> tuple[object, int]:
+    """Return the tile of factors; a box has a mode for the members of pairs, if there are several."""
+    (rows, of_k), members = x.tile, _members(plan, x)
+    return (rows if members == 1 or not _in_boxes(x) else (rows // members, members), of_k)
 
 
 def _layout(name: str, layout: Layout) -> tuple[str, ...]:
@@ -168,7 +169,7 @@ def _holes(plan: GemmPlan, x: OperandPath, batch: str, members: int, *, k_tiles:
     if members > 1:
         places = f"places_of_pairs({places}, CTA_{mode.upper()} // 2, {x.tile[0] // 2})"
         if _in_boxes(x):
-            first, extents = f"({first}, 0)", f"(({mode} // {2 * rows}, 2), cute.ceil_div(k, {of_k}))"
+            first, extents = f"({first}, 0)", extents_of_members(x)
     tensor = tensor_holes(plan.launch.tensor(x.name))
     return FactorHoles(
         name=x.name,

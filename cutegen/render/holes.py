@@ -272,7 +272,7 @@ def _map_holes(plan: GemmPlan, tensor: TensorHoles) -> MapHoles:
     if pairs is not None and tensor.name == pairs.operand:
         tensor = matrix_of_pairs(tensor, pairs, plan.operand(tensor.name).major)
     if pairs is not None and tensor.name == f"scale_{pairs.operand}":
-        tensor = matrix_of_members(tensor, plan.operand(tensor.name).block, pairs.of)
+        tensor = matrix_of_members(tensor, plan.operand(tensor.name))
     of_c = "(CTA_M, CTA_N)" if plan.epilogue.part is None else "(PART_M, PART_N)"
     of_operands = {name: f"({rows}, CTA_K)" for name, rows in pair_holes(plan).tile.items()} | {RESULT: of_c}
     tile = of_operands.get(tensor.name, f"{tensor.constants}_TILE")

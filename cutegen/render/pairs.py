@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from cutegen.contract.launch import RESULT
 from cutegen.contract.problem import Pairs
 from cutegen.plan import GemmPlan
+from cutegen.plan.values.path import OperandPath
 from cutegen.render.epilogue import MEMBERS, members_in_order
-from cutegen.render.tensors import TensorHoles
+from cutegen.render.tensors import TensorHoles, extents_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,11 +131,16 @@ def matrix_of_pairs(x: TensorHoles, pairs: Pairs, major: str) -> TensorHoles:
     return replace(x, shape=f"(({_shape(pairs, 'p')}, 2), k)", stride=f"(({columns}, {members}), {of_k})")
 
 
-def matrix_of_members(x: TensorHoles, block: tuple[int, int], mode: str) -> TensorHoles:
-    """Return the holes of K-major factors with a mode for the members of pairs along `mode`, each with its blocks."""
-    blocks = f"{mode} // {2 * block[0]}"
-    shape = f"(({blocks}, 2), cute.ceil_div(k, {block[1]}))"
-    return replace(x, shape=shape, stride=f"((ld{x.name}, {blocks} * ld{x.name}), 1)")
+def extents_of_members(x: OperandPath) -> str:
+    """Return the extents of factors with a mode for the members of pairs, each with its blocks."""
+    (mode, k), (rows, of_k) = x.modes, x.block
+    return f"(({mode} // {2 * rows}, 2), {extents_of((k,), (of_k,), x.block_elems)[1:-1]})"
+
+
+def matrix_of_members(x: TensorHoles, factors: OperandPath) -> TensorHoles:
+    """Return the holes of K-major factors with a mode for the members of pairs, each with its blocks."""
+    blocks = f"{factors.modes[0]} // {2 * factors.block[0]}"
+    return replace(x, shape=extents_of_members(factors), stride=f"((ld{x.name}, {blocks} * ld{x.name}), 1)")
 
 
 def vectors_of_members(x: TensorHoles, pairs: Pairs) -> tuple[TensorHoles, TensorHoles]:

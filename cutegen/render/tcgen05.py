@@ -261,7 +261,7 @@ def _factor_constants(plan: GemmPlan) -> ConstantsByDecision:
         columns = tuple(first // PER_WORD * atoms_of_rows * copy.atom_columns for first in firsts)
         steps = tuple(int(step) for step in offsets_2d(copy.atoms).ravel())
         settled[f"s2r.{x.name}"] = (
-            f"{name}_TILE = {x.tile}",
+            f"{name}_TILE = {factors.tile_of(plan, x)}",
             f"{name}_DESCRIPTOR = {copy.first.encode():#018x}",
             f"{name}_STEPS, {name}_STAGE_STEP = {steps}, {stage}  # of 16 bytes, to atoms and stages",
             f"FACTORS_{x.operand} = {columns}  # columns from a stage's first to those of k-blocks",

@@ -139,11 +139,12 @@ class GemmSpec(Part):
             return None
         if self.epilogue.pairs.layout != "halves":
             found = f"{literal(self.epilogue.pairs.layout)} with factors of blocks"
-            expected = '"halves": otherwise a block has columns of both members'
+            what = "an atom of factors" if scale.in_atoms else "a block"
+            expected = f'"halves": otherwise {what} has columns of both members'
             return Mismatch(
                 key="epilogue.pairs.layout", found=found, expected=expected, fix="sort the weight's columns"
             )
-        if scale.block[0] == 1 or scale.major != "k":
+        if not scale.in_atoms and (scale.block[0] == 1 or scale.major != "k"):
             found = f"{literal(scale.block)}, {scale.major}-major, with epilogue.pairs"
             expected = 'blocks of several rows, major = "k": a copy takes those of both members'
             return Mismatch(key=f"problem.scale_{operand}", found=found, expected=expected, fix="block = [128, 128]")

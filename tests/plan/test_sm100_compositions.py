@@ -38,8 +38,9 @@ def _composes(one: str, other: str) -> bool:
     has = FEATURES[one] | FEATURES[other]
     of_a, of_b = has.get("factors", (None, None))
     element, depth = ("e4m3", ROWS) if of_a else ("bf16", ROWS // 2)
-    # 128 columns of C share a factor: of pairs, both members of each.
-    columns = 2 * ROWS if "quantize" in has and "pairs" in has else ROWS
+    # 128 columns of C share a factor, and an atom has those of 128 of B: of pairs, both members of each.
+    wide = "quantize" in has or (of_a is not None and of_a.in_atoms)
+    columns = 2 * ROWS if wide and "pairs" in has else ROWS
     cluster = (2, 2) if {"cta_group", "cluster"} <= has.keys() else has.get("cluster")
     try:
         spec = GemmSpec(

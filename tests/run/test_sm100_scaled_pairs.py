@@ -63,7 +63,7 @@ def test_a_shape_is_right(shape: str, kernels: Cache) -> None:
     try_case(SHAPES[shape], kernels)
 
 
-def _blocked(codes: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+def blocked(codes: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
     """The words of atoms of factors (rows, blocks of K), by the formula; those that fill atoms up are 1."""
     rows, blocks = codes.shape
     of_rows, of_k = -(-rows // ATOM_ROWS), -(-blocks // PER_WORD)
@@ -90,8 +90,8 @@ def test_each_sum_has_its_own_factors(shape: str, kernels: Cache) -> None:
     chosen = rows % blocks
     a[...], b[...] = 0, one
     a[rows, 32 * chosen] = one
-    extras["scale_a"][...] = _blocked(127 + of_a)
-    extras["scale_b"].swapaxes(-1, -2)[...] = _blocked(127 + of_b)
+    extras["scale_a"][...] = blocked(127 + of_a)
+    extras["scale_b"].swapaxes(-1, -2)[...] = blocked(127 + of_b)
     exact = np.exp2((of_a[rows, chosen][:, None] + of_b[:, chosen].T).astype(np.float64))
     for policy in POLICIES:
         out[...] = np.nan

@@ -14,6 +14,7 @@ from cutegen.show.follow import Element, OperandElementPath, ResultElementPath, 
 from cutegen.show.follow.locations import VectorStep
 from cutegen.show.parts import element, g2s
 from cutegen.spec import Epilogue, Factors, GemmSpec, Operand, Problem, Quantized, Schedule, Tile
+from cutegen.spec.parts import Paired
 from tests.seeding import new_generator
 from tests.show.cases import plan_of
 
@@ -196,6 +197,29 @@ def test_a_factor_of_pairs_scales_the_sums_of_a_member(block: int, member: str, 
     assert (len(way.meets), values) == (256, set(sums))
     said = "\n".join(element.view(plan, asked, ProblemShape(4096, 4096, 4096)).lines)
     assert f"products of the {member}s of columns 512 to 639 of C and k 896 to 1023" in said
+
+
+@pytest.mark.parametrize(("row", "member", "half"), [(300, "gate", 0), (2348, "up", 1)])
+def test_a_factor_in_an_atom_of_a_member_is_of_one_column(row: int, member: str, half: int) -> None:
+    """Of 4096 columns of B the first 2048 are gates; a tile has an atom of each member, 4 columns one after another."""
+    factors, operand = Factors((1, 32), "ue8m0"), Operand("e4m3", "k")
+    spec = GemmSpec(
+        family="sm100",
+        problem=Problem(a=operand, b=operand, c=Operand("bf16", "n"), scale_a=factors, scale_b=factors),
+        epilogue=Epilogue(expression="x, y -> silu(x) * y", pairs=Paired("halves", "gate")),
+        name="scaled_columns",
+    )
+    found, asked, problem = plan(spec, "sm_100"), Element("scale_b", (row, 9)), ProblemShape(4096, 4096, 4096)
+    assert isinstance(found, GemmPlan)
+    way = follow(found, asked, problem)
+    assert isinstance(way, OperandElementPath)
+    # Column 300 of C is in the third tile of 128, at 44: row 12 of the second of an atom's columns.
+    assert (way.source.tile, way.source.within) == ((2, 2), (half, 4 * 12 + 1))
+    assert way.tensor_memory is not None
+    first = found.columns_of("scale_b", 2 % found.stages).first
+    assert (way.tensor_memory.lane, way.tensor_memory.column) == (12, first + 4 * half + 1)
+    said = "\n".join(element.view(found, asked, problem).lines)
+    assert f"the {member} of column 300 of C" in said
 
 
 def test_an_operand_that_the_kernel_does_not_have_is_named() -> None:

@@ -59,6 +59,8 @@ COLUMNS_BESIDE_FACTORS, STAGES_OF_FACTORS = (192, 128), 4
 """Columns of the default tile if its blocks have factors, and the fewest stages that it leaves columns for: factors
 need columns too.
 """
+PAIRS_WITH_FACTORS = 2 * ATOM_ROWS
+"""Columns of a tile if they are in pairs and have factors: of each member those of a whole atom."""
 WHY_WHOLE_ATOMS: Mapping[int, str] = {
     1: "of one CTA no tcgen05.mma with factors has fewer",
     PAIR: "an atom of factors has those of 128 rows in 4 columns, of which a CTA with 64 rows would need the first 2, "
@@ -175,14 +177,17 @@ def choose_cta_tile(spec: GemmSpec) -> Choice[Extents]:
         columns = ATOM_ROWS  # those of a group begin an atom
     if spec.epilogue.quantize is not None:
         columns -= columns % QUANTIZED_BLOCK[1]
-    of_columns = f"leave {COLUMNS - BUFFERS * columns} of its columns for factors" if scaled else "all of its columns"
+    if scaled and spec.epilogue.pairs is not None:
+        columns = PAIRS_WITH_FACTORS
+    buffers = 1 if scaled and columns == DEFAULT_COLUMNS else BUFFERS
+    of_columns = f"leave {COLUMNS - buffers * columns} of its columns for factors" if scaled else "all of its columns"
     half = Rejected(extents((ROWS, 128, k)), "reads A from shared memory twice as often: 128 bytes a cycle")
     if sliced and columns > MOST_SUMS_LEFT:
         half = Rejected(extents((ROWS, columns, k)), f"a thread would leave {columns} sums of a slice at once")
         columns, of_columns = MOST_SUMS_LEFT, "are what a thread leaves of a slice at once"
     chosen = ROWS, columns, k
     why = (
-        f"{ROWS} rows are all lanes of tensor memory, and {BUFFERS} x {columns} columns {of_columns}; "
+        f"{ROWS} rows are all lanes of tensor memory, and {buffers} x {columns} columns {of_columns}; "
         f"{chosen[2]} elements along K are one {LINE_BYTES}-byte line"
     )
     return Choice(chosen, Decision("tile.cta", extents(chosen), why, rejected=(half,)))
@@ -285,12 +290,20 @@ def check_pairs(spec: GemmSpec, cta_tile: Extents, ctas: int) -> None:
             expected="columns of the tile: as rows they are in two lanes of tensor memory, and a thread loads one",
             fix="leave schedule.swap out",
         )
-    if spec.problem.scale_a is not None:
+    if blocks.scales_sums(spec):
         raise spec.error(
             "epilogue.pairs",
-            found=f"{spec.epilogue.pairs.value} with factors of blocks",
+            found=f"{spec.epilogue.pairs.value} with factors of f32",
             expected="no factors: those of the columns of each member would be copied and added apart",
             fix="an activation of its own after the product",
+        )
+    if spec.problem.scale_a is not None and cta_tile[1] != PAIRS_WITH_FACTORS:
+        raise spec.error(
+            "tile.cta",
+            found=f"{extents(cta_tile)} with epilogue.pairs: {cta_tile[1] // 2} columns of each member",
+            expected=f"N = {PAIRS_WITH_FACTORS}: an instruction reads the factors of neighboring columns, so each "
+            f"member has an atom of {ATOM_ROWS}",
+            fix=f"tile.cta = {[cta_tile[0], PAIRS_WITH_FACTORS, cta_tile[2]]}",
         )
     if cta_tile[0] * ctas == ROWS and ctas == PAIR:
         raise spec.error(

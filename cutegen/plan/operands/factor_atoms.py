@@ -30,7 +30,7 @@ from cutegen.hardware.factor_atoms import (
 from cutegen.hardware.gmma import INTER, MatrixDescriptor
 from cutegen.hardware.tcgen05 import PAIR
 from cutegen.hardware.units import LINE_BYTES
-from cutegen.plan.operands.factors import most_blocks
+from cutegen.plan.operands.factors import members_of, most_blocks
 from cutegen.plan.operands.shared_memory import SmemRanking, load_of
 from cutegen.plan.operands.staging import OperandChoices
 from cutegen.plan.smem_layouts import VECTOR_BYTES, LayoutOption, rows_of
@@ -56,7 +56,7 @@ def choose_atoms(spec: GemmSpec, mma: MmaPlan) -> Iterator[OperandChoices[BulkTe
     """Yield the paths of the factors of A and B, if the spec has them."""
     for name in OPERANDS:
         if (factors := spec.problem.factors(name)) is not None:
-            yield _path(name, factors, mma)
+            yield _path(spec, name, factors, mma)
 
 
 def atoms_bytes(spec: GemmSpec, cta_tile: Extents) -> tuple[int, int]:
@@ -74,14 +74,14 @@ def columns_of(factors: OperandChoices[BulkTensorCopy]) -> int:
     return 0 if copy is None else copy.columns
 
 
-def _path(name: str, factors: Factors, mma: MmaPlan) -> OperandChoices[BulkTensorCopy]:
-    x = _tile(name, factors, mma)
+def _path(spec: GemmSpec, name: str, factors: Factors, mma: MmaPlan) -> OperandChoices[BulkTensorCopy]:
+    x = _tile(spec, name, factors, mma)
     blocks, along_k = x.extents[0], x.extents[1] // ATOM_WORDS
     # Atoms along K follow one another if a tile has those of one block of rows: a box can have two.
     width = ATOM_WORDS * (gcd(along_k, MAX_BOX_ELEMS // ATOM_WORDS) if blocks == 1 else 1)
     receivers = mma.sharing_factors[OPERANDS.index(name)]
     load = load_of(receivers, of_pair=mma.atom.ctas == PAIR)
-    copy = BulkTensorCopy(load, (width, blocks), x.extents[1] // width, 0, receivers=receivers)
+    copy = BulkTensorCopy(load, (width, blocks), x.extents[1] // width, 0, modes=x.map_modes, receivers=receivers)
     chosen = f"{BULK_TENSOR}, a box of {extents(copy.box)} words"
     why = (
         f"one thread issues it with the k-tile of A and B, on the same barrier: {plural(along_k, 'atom')} of "
@@ -111,8 +111,8 @@ def _path(name: str, factors: Factors, mma: MmaPlan) -> OperandChoices[BulkTenso
     return OperandChoices(x, g2s, _to_tmem(x, mma), smem)
 
 
-def _tile(name: str, factors: Factors, mma: MmaPlan) -> OperandTile:
-    """Return the tile of words of a k-tile."""
+def _tile(spec: GemmSpec, name: str, factors: Factors, mma: MmaPlan) -> OperandTile:
+    """Return the tile of words of a k-tile: atoms of one member of pairs follow those of the other."""
     element, key, side = dtype(f"{factors.dtype}x{PER_WORD}"), f"scale_{name}", SIDES[name]
     of_word = factors.block[1] * PER_WORD // mma.atom.a_dtype.values
     blocks = most_blocks(mma.cta_tile[ROWS.index(side)], ATOM_ROWS)
@@ -131,6 +131,7 @@ def _tile(name: str, factors: Factors, mma: MmaPlan) -> OperandTile:
         last_elems=1,
         block=(ATOM_ROWS, of_word),
         block_elems=ATOM_WORDS,
+        map_modes=2 + members_of(spec, name),
     )
 
 

@@ -63,7 +63,7 @@ def choose_factors(spec: GemmSpec, mma: MmaPlan, *, by_lanes: bool = False) -> I
             yield _path(spec, name, factors, mma)
 
 
-def _members(spec: GemmSpec, name: str) -> int:
+def members_of(spec: GemmSpec, name: str) -> int:
     """Return the members of pairs that an operand's rows belong to, one half of a tile each."""
     pairs = spec.epilogue.pairs
     return 2 if pairs is not None and pairs.value.operand == name else 1
@@ -95,7 +95,7 @@ def _path(spec: GemmSpec, name: str, factors: Factors, mma: MmaPlan) -> OperandC
     """Return the path of the factors of A or B: a box of them, or copies of lanes, and the threads that read them."""
     if mma.accumulator.drain is None:
         _check_block(spec, name, factors)
-    x, members = _tile(spec, name, factors, mma), _members(spec, name)
+    x, members = _tile(spec, name, factors, mma), members_of(spec, name)
     read = _readers(factors.block[0], x, mma)
     needed = plural(members * most_blocks(mma.cta_tile[ROWS.index(x.operand)] // members, x.block[0]), "factor")
     of_a_tile = f"a tile needs {needed}, for blocks of {extents(x.block)}"
@@ -171,7 +171,7 @@ def _box_step(spec: GemmSpec, name: str, factors: Factors) -> int:
 def _tile(spec: GemmSpec, name: str, factors: Factors, mma: MmaPlan) -> OperandTile:
     """Return the tile of factors of a k-tile. Raises SpecError for more than a box can have."""
     element, key, found = dtype(factors.dtype), f"scale_{name}", _extents(spec, name, factors, mma.cta_tile)
-    if not _by_lanes(spec, name) and found[0] // _members(spec, name) > MAX_BOX_ELEMS:
+    if not _by_lanes(spec, name) and found[0] // members_of(spec, name) > MAX_BOX_ELEMS:
         raise spec.error(
             "tile.cta",
             found=f"{extents(mma.cta_tile)}, with {found[0]} factors of {name.upper()}",
@@ -193,7 +193,7 @@ def _tile(spec: GemmSpec, name: str, factors: Factors, mma: MmaPlan) -> OperandT
         last_elems=1,
         block=factors.block,
         box_step=_box_step(spec, name, factors),
-        map_modes=2 + _members(spec, name),
+        map_modes=2 + members_of(spec, name),
     )
 
 
@@ -203,7 +203,7 @@ def _extents(spec: GemmSpec, name: str, factors: Factors, cta_tile: Extents) -> 
     Those of the second of two members of pairs follow the first's, in one box of a map with a mode for the members.
     Lanes copy as many of each member, one after another.
     """
-    element_bytes, members = dtype(factors.dtype).bytes, _members(spec, name)
+    element_bytes, members = dtype(factors.dtype).bytes, members_of(spec, name)
     needed = most_blocks(cta_tile[OPERANDS.index(name)] // members, factors.block[0])
     if _by_lanes(spec, name):
         return members * round_up(needed, WARP), 1

@@ -20,7 +20,7 @@ from cutegen.hardware.factor_atoms import COLUMN_ROWS
 from cutegen.hardware.tcgen05 import N_OF_CTAS, PAIR, ROWS, ROWS_OF_CTA, TCGEN05_ATOMS
 from cutegen.hardware.units import BANK_ROW_BYTES, LINE_BYTES, WARPGROUP
 from cutegen.plan.mma import blocks
-from cutegen.plan.mma.tcgen05 import STAGES_OF_FACTORS, stages_of_factors
+from cutegen.plan.mma.tcgen05 import PAIRS_WITH_FACTORS, STAGES_OF_FACTORS, stages_of_factors
 from cutegen.plan.operands.factor_atoms import atoms_bytes
 from cutegen.plan.operands.staging import capacity_bytes
 from cutegen.plan.schedule.cluster import DYNAMIC, MOST_SUMS_LEFT, is_dynamic
@@ -238,6 +238,8 @@ def _has_factors(spec: GemmSpec, target: Target, columns: int) -> bool:
     """
     if blocks.scales_sums(spec):
         return blocks.has_registers(spec, target, columns)
+    if spec.epilogue.pairs is not None:
+        return columns == PAIRS_WITH_FACTORS
     return columns % COLUMN_ROWS == 0 and stages_of_factors(spec, columns) >= STAGES_OF_FACTORS
 
 

@@ -17,7 +17,15 @@ from cutegen.show.follow import locations
 from cutegen.show.follow.operands import OperandFollower
 from cutegen.show.follow.results import ResultFollower
 from cutegen.show.follow.vectors import Surroundings
-from cutegen.show.follow.window import Window, of_blocks, of_blocks_of_members, of_words, paired, tiled
+from cutegen.show.follow.window import (
+    Window,
+    of_blocks,
+    of_blocks_of_members,
+    of_words,
+    of_words_of_members,
+    paired,
+    tiled,
+)
 
 _EXCHANGED = dict(zip((*OPERANDS, *FACTORS), (*OPERANDS[::-1], *FACTORS[::-1]), strict=True))
 
@@ -54,7 +62,7 @@ class Follower:
         else:
             element.check(extents)
         pairs = plan.epilogue.fusion.pairs if element.operand in ("b", "scale_b") else None
-        pair = self._pair(element, x, pairs, rows)
+        pair = self._pair(asked, x, pairs, rows)
         window, scales = self._window(asked, x, pairs), self._scales(asked, x, pair)
         source = locations.GlobalLocation.of(
             element,
@@ -130,8 +138,10 @@ class Follower:
     def _window(self, element: locations.Element, x: OperandPath, pairs: Pairs | None) -> Window:
         """Return the tile that has the element: the first one, if a factor is of several."""
         if x.block_elems > 1:
-            rows = self._rows_of_tile(x)
-            return of_words(_word(element.coordinate), x.tile, x.block[0], element.coordinate[0] // rows, rows)
+            rows, word = self._rows_of_tile(x), _word(element.coordinate)
+            if pairs is not None:
+                return of_words_of_members(word, x.tile, self.problem.n // 2 // x.block[0])
+            return of_words(word, x.tile, x.block[0], element.coordinate[0] // rows, rows)
         if not x.is_multiplied:
             of_tile = element.coordinate, x.tile, x.block[0], self._rows_of_tile(x), x.box_steps
             return of_blocks(*of_tile) if pairs is None else of_blocks_of_members(*of_tile, self.problem.n)
@@ -145,7 +155,7 @@ class Follower:
         """Return which member of a pair a column of B is, or the first of those of a factor: members have their own."""
         if pairs is None:
             return None
-        if x.is_multiplied:
+        if x.is_multiplied or x.block_elems > 1:
             return locations.PairMember(*pairs.pair(element.coordinate[0], rows))
         member, block = divmod(element.coordinate[0], rows // 2 // x.block[0])
         return locations.PairMember(block * x.block[0], pairs.members[member])
@@ -160,10 +170,10 @@ class Follower:
         """Return what a factor scales; None for an element of A or B. With pairs its rows are columns of C."""
         if x.is_multiplied:
             return None
-        if pair is not None:
-            element = replace(element, coordinate=(pair.pair // x.block[0], element.coordinate[1]))
-        extents = self.problem.extents[element.modes[0]], self.problem.k
         block = x.block if x.block_elems == 1 else (1, x.block[1] // factor_atoms.PER_WORD)
+        if pair is not None:
+            element = replace(element, coordinate=(pair.pair // block[0], element.coordinate[1]))
+        extents = self.problem.extents[element.modes[0]], self.problem.k
         spans = zip(element.coordinate, block, extents, strict=True)
         rows, k = (range(at * block, min((at + 1) * block, extent)) for at, block, extent in spans)
         return locations.ScaledBlock(rows, k)

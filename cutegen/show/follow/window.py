@@ -94,10 +94,14 @@ def of_blocks_of_members(
     """
     blocks, half = columns // 2 // block, tile[0] // 2
     member, first = divmod(coordinate[0], blocks)
-    found = of_blocks((first, coordinate[1]), (half, tile[1]), block, rows // 2, steps)
-    rows_of_both = np.concatenate((found.coordinates[0], found.coordinates[0] + blocks))
-    within = found.within[0] + member * half, found.within[1]
-    return Window(found.tile, within, (rows_of_both, found.coordinates[1]))
+    return _of_both(of_blocks((first, coordinate[1]), (half, tile[1]), block, rows // 2, steps), member, blocks)
+
+
+def _of_both(found: Window, member: int, apart: int) -> Window:
+    """Return the window of one member of pairs with as many rows of the other: those of the second are `apart`."""
+    rows = np.concatenate((found.coordinates[0], found.coordinates[0] + apart))
+    within = found.within[0] + member * len(found.coordinates[0]), found.within[1]
+    return Window(found.tile, within, (rows, found.coordinates[1]))
 
 
 def of_words(coordinate: tuple[int, int], tile: tuple[int, int], block: int, number: int, rows: int) -> Window:
@@ -108,6 +112,19 @@ def of_words(coordinate: tuple[int, int], tile: tuple[int, int], block: int, num
     first, k_tile = number * rows // block, coordinate[1] // tile[1]
     begins = _run(first, tile[0]), _run(k_tile * tile[1], tile[1])
     return Window((number, k_tile), (coordinate[0] - first, coordinate[1] % tile[1]), begins)
+
+
+def of_words_of_members(coordinate: tuple[int, int], tile: tuple[int, int], atoms: int) -> Window:
+    """Return the window of a word with pairs of columns, whose members each have `atoms` of rows, one after another.
+
+    A tile has as many atoms of one member as of the other, which follow.
+
+    >>> found = of_words_of_members((9, 130), (2, 128), 8)
+    >>> found.tile, found.within, found.coordinates[0].tolist()
+    ((1, 1), (1, 2), [1, 9])
+    """
+    (member, first), half = divmod(coordinate[0], atoms), tile[0] // 2
+    return _of_both(tiled((first, coordinate[1]), (half, tile[1])), member, atoms)
 
 
 def _run(first: int, count: int) -> Coordinates:

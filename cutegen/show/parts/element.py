@@ -168,7 +168,9 @@ def _in_tile(way: OperandElementPath) -> Iterator[Fact]:
     if way.scales is not None:
         rows, k = way.scales.rows, way.scales.k
         of_rows = f"{rows[0]} to {rows[-1]}" if len(rows) > 1 else str(rows[0])
-        lines = f"{x} {of_rows}" if way.pair is None else f"the {way.pair.member}s of columns {of_rows} of C"
+        plural = "s" if len(rows) > 1 else ""
+        of_pairs = "" if way.pair is None else f"the {way.pair.member}{plural} of column{plural} {of_rows} of C"
+        lines = of_pairs or f"{x} {of_rows}"
         yield "scales", f"products of {lines} and {y} {k[0]} to {k[-1]}"
         yield "CTA's tile", f"factor {first} of tile {number}, k-tile {way.k_tile}"
         return
