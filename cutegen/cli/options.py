@@ -98,7 +98,7 @@ GroupsOption: TypeAlias = Annotated[
         min=1,
         max=MAX_EXTENT,
         help="Number of groups, for a spec with problem.groups: the grouped mode of --problem is the room for all of "
-        "them, or for each if they are padded.",
+        "them, or for each if they are padded; default: as many as --sizes lists, else 4.",
         show_default=False,
     ),
 ]

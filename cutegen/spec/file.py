@@ -119,12 +119,8 @@ def _frozen(value: Any) -> object:
 def _unknown_key(name: str, keys: Mapping[str, Key], prefix: str, file: str) -> SpecError:
     elsewhere = [dotted for dotted in _KEYS_BY_DOTTED_NAME if dotted.rpartition(".")[2] == name]
     close = nearest(name, keys)
-    if elsewhere:
-        fix = f"the key {name} exists as {elsewhere[0]}"
-    elif close:
-        fix = f"did you mean {prefix}{close}?"
-    else:
-        fix = "leave it out"
+    meant = [f"did you mean {prefix}{close}?"] if close else []
+    fix = "; ".join(meant + [f"the key {name} exists as {dotted}" for dotted in elsewhere[:1]]) or "leave it out"
     return SpecError(
         file=file, key=prefix + quoted_key(name), found="an unknown key", expected=", ".join(keys), fix=fix
     )

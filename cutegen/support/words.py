@@ -110,6 +110,8 @@ def _run_text(run: Sequence[int]) -> str:
 
 
 _LONGEST = 60
+_FIRST_LETTERS = 3
+_CLOSE = 8
 _DEEPEST = 8
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]{1,60}")
 _INT64 = range(-(2**63), 2**63)
@@ -179,10 +181,15 @@ def nearest(word: str, words: Iterable[str]) -> str | None:
 
 
 def near(word: str, words: Iterable[str], *, most: int) -> list[str]:
-    """Return those of `words` that `word` may mean, the most likely one first."""
-    by_lower = {candidate.lower(): candidate for candidate in words}
-    close = difflib.get_close_matches(word.lower()[:_LONGEST], by_lower, n=most, cutoff=0.55)
-    return [by_lower[found] for found in close]
+    """Return those of `words` that `word` may mean, the most likely one first: few mistakes are in the first letters.
+
+    >>> near("gelu", ["relu", "gelu_tanh", "gelu_erf"], most=2)
+    ['gelu_erf', 'gelu_tanh']
+    """
+    by_lower, lower = {candidate.lower(): candidate for candidate in words}, word.lower()[:_LONGEST]
+    close = difflib.get_close_matches(lower, by_lower, n=_CLOSE + most, cutoff=0.55)
+    close.sort(key=lambda found: not found.startswith(lower[:_FIRST_LETTERS]))  # stable: the closest come first
+    return [by_lower[found] for found in close[:most]]
 
 
 def alternatives(values: Sequence[object]) -> str:

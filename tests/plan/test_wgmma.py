@@ -17,7 +17,7 @@ from cutegen.plan.kernel.program import Action
 from cutegen.plan.prove import prove
 from cutegen.plan.values.fragments import ByDescriptor
 from cutegen.show.parts.partitions import partitions
-from cutegen.spec import Epilogue, GemmSpec, Mma, S2r, S2rCopy, Schedule, Smem, SmemLayout, Tile
+from cutegen.spec import Epilogue, GemmSpec, Grouped, Mma, S2r, S2rCopy, Schedule, Smem, SmemLayout, Tile
 from tests.plan.changed import with_path, with_region
 from tests.plan.specs import gemm
 
@@ -26,6 +26,12 @@ def wgmma(*args: Any, cta: tuple[int, int, int] | None = None, **parts: Any) -> 
     if cta is not None:
         parts["tile"] = Tile(cta=cta)
     return replace(gemm(*args), family="sm90", **parts)
+
+
+def grouped() -> GemmSpec:
+    """Groups of rows, which family "sm120" does not have."""
+    spec = wgmma()
+    return replace(spec, problem=replace(spec.problem, groups=Grouped("m")))
 
 
 def planned(spec: GemmSpec) -> GemmPlan:
@@ -151,6 +157,7 @@ def test_descriptors_step_as_the_dsl_has_them() -> None:
 CASES: dict[str, tuple[GemmSpec, str, str, tuple[str, ...]]] = {
     "sm_80": (wgmma(), "sm_80", "family", ("sm_90, which has wgmma", '--arch sm_90, or family = "sm80"')),
     "sm_100": (wgmma(), "sm_100", "family", ("sm_90, which has wgmma", 'family = "sm120"')),
+    "groups on sm_100": (grouped(), "sm_100", "family", ('family = "sm80"',)),
     "tf32": (
         replace(gemm(dtype="tf32"), family="sm90"),
         "sm_90",

@@ -302,13 +302,13 @@ class Bulk(Mainloop):
             return
         having = targets_with(*needs)
         lacking = next((words for each, words in INSTRUCTIONS.items() if each in needs and not target.has(each)), "")
-        in_bulk = family_with(Instruction.MMA_SYNC, Instruction.BULK_TENSOR)
-        other = in_bulk if target.has(*FAMILIES[in_bulk].needs) else by_threads
+        others = (family_with(Instruction.MMA_SYNC, Instruction.BULK_TENSOR), by_threads, *FAMILIES)
+        fits = [each for each in others if target.has(*FAMILIES[each].needs) and not spec.lacked_by(each)]
         raise spec.error(
             "family",
             found=f'"{family}" for {target.name}',
             expected=f"{either(having)}, which {'has' if len(having) == 1 else 'have'} {lacking}",
-            fix=f'--arch {having[0]}, or family = "{other}"',
+            fix=f"--arch {having[0]}" + (f', or family = "{fits[0]}"' if fits else ""),
         )
 
     def roles(self, spec: GemmSpec, target: Target, mma: MmaPlan, estimate: int) -> Roles:
