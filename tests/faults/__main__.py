@@ -6,6 +6,7 @@ move. Each runs in a process of its own, forked when the packages that tests imp
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import io
 import os
@@ -14,6 +15,7 @@ import sys
 import tarfile
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import hypothesis
@@ -43,6 +45,18 @@ QUIET = (
     "not gpu",
 )
 VERDICTS = {int(pytest.ExitCode.OK): "alive", int(pytest.ExitCode.TESTS_FAILED): "dead"}
+
+
+def commit_of(name: str) -> str:
+    """Return the hash of the commit that a hash, a branch or a tag names.
+
+    Raises argparse.ArgumentTypeError for what names none.
+    """
+    words = ["git", "rev-parse", "--verify", "--end-of-options", f"{name}^{{commit}}"]
+    found = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    if found.returncode:
+        raise argparse.ArgumentTypeError(f"found {name!r}; expected a hash, branch or tag of a commit in {ROOT}")
+    return found.stdout.strip()
 
 
 def copied(commit: str, folder: Path) -> None:
@@ -100,8 +114,16 @@ def verdict(fault: Fault, tree: Path) -> str:
         place.write_text(right)
 
 
-def main(commit: str = "HEAD") -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Print a line for each fault, then how many there are of each verdict; 1 if one is alive."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.faults",
+        description="Plants each fault of tests/faults/planted.py in the sources of a commit, and runs its test.",
+    )
+    parser.add_argument(
+        "commit", nargs="?", type=commit_of, default="HEAD", help="its hash, branch or tag (default: HEAD)"
+    )
+    commit = parser.parse_args(arguments).commit
     found = Counter[str]()
     with tempfile.TemporaryDirectory() as folder:
         copied(commit, Path(folder))
@@ -113,4 +135,4 @@ def main(commit: str = "HEAD") -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(main())

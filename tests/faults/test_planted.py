@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.__main__ import verdict
+from tests.faults.__main__ import main, verdict
 from tests.faults.planted import PLANTED, Fault
 from tests.plan.families.test_grouped_rows import PLANTED as OF_GROUPED_ROWS
 from tests.plan.families.test_scaled_sums import PLANTED as OF_SCALED_SUMS
@@ -46,6 +47,15 @@ def test_a_fault_still_has_its_place_and_its_test(name: str) -> None:
     assert fault.before != fault.after
     path, _, test = fault.test.partition("::")
     assert f"\ndef {test}(" in (ROOT / path).read_text()
+
+
+@pytest.mark.parametrize("name", ["no-such-commit", "--no-such-option", "HEAD:README.md"])
+def test_what_names_no_commit_is_refused(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main([name])
+    assert left.value.code == 2
+    (said,) = re.findall("error: .*", capsys.readouterr().err)
+    assert name in said
 
 
 @pytest.mark.slow

@@ -97,6 +97,15 @@ LAUNCHES: Mapping[str, tuple[Launch, ...]] = {
         Launch(131, 133, 157, "random:2"),
         Launch(136, 1032, 16, "random:1"),
     ),
+    "sm100_e4m3_block_scaled": (
+        Launch(40, 136, 160),
+        Launch(128, 128, 128),
+        Launch(40, 264, 1168, "in-order"),
+        Launch(264, 264, 272),
+        Launch(40, 136, 0, batch=2),
+        Launch(131, 133, 157, "random:2"),
+        Launch(136, 1032, 16, "random:1"),
+    ),
     "sm100_bf16_grouped": (
         Launch(203, 256, 136, ends=(3, 3, 203)),
         Launch(256, 256, 64, ends=(128, 256)),
