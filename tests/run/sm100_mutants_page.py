@@ -4,6 +4,7 @@
     python -m tests.run.sm100_mutants_page verdicts.json
 
 The counts and the survivors go to docs/sm100_mutants.json, from which the section between the markers is written.
+There a kernel that the verdicts lack keeps what it has.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from cutegen.support.words import plural
-from tests.run.sm100_mutants import SURVIVED, WORDS, Verdict, load
+from tests.run.sm100_mutants import LAUNCHES, SURVIVED, WORDS, Verdict, load
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE, RECORD = DOCS / "testing.md", DOCS / "sm100_mutants.json"
@@ -25,30 +26,30 @@ BEGIN, END = "<!-- begin: tests/run/sm100_mutants_page.py -->", "<!-- end -->"
 
 
 def record_of(verdicts: Sequence[Verdict], date: str) -> dict[str, Any]:
-    """What is kept: for each kernel its mutants by what showed them, and the survivors with their reasons."""
-    kernels = dict.fromkeys(each.kernel for each in verdicts)
-    words = {name: Counter(each.word for each in verdicts if each.kernel == name) for name in kernels}
-    survivors = [
-        {"kernel": each.kernel, "mutant": str(each.mutant)[:200], "why": each.message}
-        for each in verdicts
-        if each.word == SURVIVED
-    ]
-    return {"date": date, "kernels": {name: dict(of) for name, of in words.items()}, "survivors": survivors}
+    """What is kept of each kernel: when its mutants were tried, what showed them, and the survivors with reasons."""
+    record = {}
+    for kernel in dict.fromkeys(each.kernel for each in verdicts):
+        own = [each for each in verdicts if each.kernel == kernel]
+        survivors = [{"mutant": str(each.mutant)[:200], "why": each.message} for each in own if each.word == SURVIVED]
+        record[kernel] = {"date": date, "words": dict(Counter(each.word for each in own)), "survivors": survivors}
+    return record
 
 
 def section(record: Mapping[str, Any]) -> str:
     """The table and the reasons, as Markdown."""
-    total = sum(sum(words.values()) for words in record["kernels"].values())
-    why = Counter(each["why"] for each in record["survivors"])
+    total = sum(sum(kept["words"].values()) for kept in record.values())
+    why = Counter(each["why"] for kept in record.values() for each in kept["survivors"])
     rows = (
-        f"| `{name}` | {sum(words.values())} | " + " | ".join(str(words.get(word, 0)) for word in WORDS) + " |"
-        for name, words in record["kernels"].items()
+        f"| `{name}` | {kept['date']} | {sum(kept['words'].values())} | "
+        + " | ".join(str(kept["words"].get(word, 0)) for word in WORDS)
+        + " |"
+        for name, kept in record.items()
     )
     return "\n".join((
-        f"On {record['date']}, of {plural(total, 'mutant')}:",
+        f"Of {plural(total, 'mutant')}:",
         "",
-        "| kernel | mutants | " + " | ".join(WORDS) + " |",
-        "|---" * (len(WORDS) + 2) + "|",
+        "| kernel | tried on | mutants | " + " | ".join(WORDS) + " |",
+        "|---" * (len(WORDS) + 3) + "|",
         *rows,
         "",
         f"Each of the {sum(why.values())} survivors was read ([sm100_mutants.json](sm100_mutants.json) lists them):",
@@ -71,7 +72,9 @@ def main() -> int:
         if unread := [str(each) for each in verdicts if each.word == SURVIVED and not each.message]:
             print("no reason is known for:", *unread, sep="\n")
             return 1
-        RECORD.write_text(json.dumps(record_of(verdicts, f"{datetime.now(UTC):%Y-%m-%d}"), indent=1) + "\n")
+        record = json.loads(RECORD.read_text()) | record_of(verdicts, f"{datetime.now(UTC):%Y-%m-%d}")
+        ordered = {name: record[name] for name in LAUNCHES if name in record}
+        RECORD.write_text(json.dumps(ordered, indent=1) + "\n")
     PAGE.write_text(written(PAGE.read_text(), json.loads(RECORD.read_text())))
     return 0
 

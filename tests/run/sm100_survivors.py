@@ -17,8 +17,8 @@ LABEL = re.compile(r"^\$\w+:", re.MULTILINE)
 class Survivors:
     """Mutants of some `kinds`, on a line that begins with `before`, and why they may survive.
 
-    The block of the line, from one label to the next, has `beside`, and the lines around, from three before to two
-    after, have `near`: patterns all.
+    The block of the line, from one label to the next, has `beside`, the lines around, from three before to two
+    after, have `near`, and the text has `somewhere`: patterns all.
     """
 
     kinds: tuple[str, ...]
@@ -26,6 +26,7 @@ class Survivors:
     why: str
     beside: str = ""
     near: str = ""
+    somewhere: str = ""
 
 
 _BEFORE, _AFTER = "tcgen05.fence::before_thread_sync", "tcgen05.fence::after_thread_sync"
@@ -69,6 +70,12 @@ EXPLAINED: tuple[Survivors, ...] = (
         r"(?s)fence\.mbarrier_init|\A(?!.*dealloc)",
     ),
     Survivors(
+        ("fence.mbarrier_init dropped", "fence of barriers that is one of data"),
+        "fence.mbarrier_init",
+        "the warp that copies executes fence.proxy.async before its first copy, which orders the barriers too",
+        somewhere=r"fence\.proxy\.async\.shared::cta;\s+elect\.sync(?:[^;:]*;){4}\s+mbarrier\.arrive\.expect_tx",
+    ),
+    Survivors(
         ("sums always added to",),
         "",
         "the predicate of every k-block but the first is the number 1",
@@ -107,6 +114,12 @@ EXPLAINED: tuple[Survivors, ...] = (
         "a quotient is rounded up where it has a remainder and is positive: no extent is negative, and 0 has none",
     ),
     Survivors(
+        ("sign of a term", *_NUMBERS),
+        r"(shr\.[su]32|add\.s32|sub\.s32) ",
+        "a remainder by 4 of a place that counts from 0 to 3, and is not negative: what is subtracted is 0",
+        near=r"and\.b32\s+%r\d+, %r\d+, 1073741820;",
+    ),
+    Survivors(
         _CHOICES,
         "",
         "a quotient of numbers from 2^21 on, in two steps: no small problem has so many tiles",
@@ -138,7 +151,7 @@ def reason(text: str, mutant: Mutant) -> str | None:
     block = block_of(text, mutant.line)
     around = "\n".join(text.split("\n")[max(0, mutant.line - 4) : mutant.line + 2])
     for row in EXPLAINED:
-        places = (row.beside, block), (row.near, around)
+        places = (row.beside, block), (row.near, around), (row.somewhere, text)
         if mutant.kind in row.kinds and re.match(row.before, mutant.before) and all(re.search(*x) for x in places):
             return row.why
     return None
