@@ -161,7 +161,10 @@ def _drained_parts(plan: GemmPlan) -> tuple[str, ...]:
     if _adds_blocks(plan):
         return scheduler.slice_parts(plan)
     if plan.split_k is None:
+        assert plan.epilogue.parts is not None
         loaded = "sums" if plan.epilogue.fusion.pairs is None else "pairs"
+        if plan.epilogue.parts.waves > 1:
+            loaded = "waves"
         return "epilogues/drained.py.j2", f"epilogues/drained_{loaded}.py.j2"
     return ("epilogues/drained_at_once.py.j2", *scheduler.slice_parts(plan))
 
@@ -395,9 +398,8 @@ class DrainHoles:
 def _drain(plan: GemmPlan) -> DrainHoles:
     """Return how the sums of a part are loaded: 16-bit sums share registers."""
     assert plan.epilogue.part is not None
-    sums, (rows, width) = plan.mma.accumulator, plan.epilogue.part
+    sums, rows, width = plan.mma.accumulator, plan.epilogue.part[0], plan.columns_of_load
     assert sums.drain is not None
-    width = sums.columns_of_load(width)
     fragments, halves = sums.atom.threads == WARP, sums.threads // sums.group_threads
     beside = halves if _adds_blocks(plan) else 1  # groups with columns of all lanes
     about: tuple[str, ...] = (

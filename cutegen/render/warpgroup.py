@@ -232,7 +232,9 @@ def stored_parts(plan: GemmPlan) -> tuple[str, ...]:
         "epilogues/part_operands": True,
         f"epilogues/part_{values}": True,
         "epilogues/others_in_registers": values == "pairs" and not _parts(plan).drained,
-        "epilogues/part_values": values in ("pairs", "chain") and not (quantization and quantization.of_rows),
+        "epilogues/part_values": values in ("pairs", "chain")
+        and _parts(plan).waves == 1
+        and not (quantization and quantization.of_rows),
         "epilogues/source_behind_beta": bool(steps) and plan.epilogue.fusion.source_behind_beta,
         "epilogues/slices_of_threads": bool(beside) or not stmatrix,
         "epilogues/part_coordinates": bool(beside) or quantized,
@@ -585,6 +587,7 @@ def part_constants(plan: GemmPlan) -> tuple[str, ...]:
         f"PARTS, PARTS_N = {parts.count}, {parts.columns}"
         if parts.drained and plan.split_k is None and plan.mma.accumulator.promotion is None
         else f"PARTS, PARTS_N, PART_VALUES = {parts.count}, {parts.columns}, {values}",
+        *((f"WAVES, WAVE_N = {parts.waves}, {parts.columns_of_wave}",) if parts.waves > 1 else ()),
         *(() if store is None else (f"C_TRANSPOSE, C_MATRICES = {store.transpose}, {store.matrices}",)),
     )
 

@@ -389,6 +389,8 @@ REGISTERS_BESIDE_PARTS = 36
 spilled more than a few bytes (chosen tiles, all types and majors of C, chains of up to six steps, parts of 8 to 128
 columns).
 """
+COLUMNS_OF_WAVE = 32
+"""Columns of each member of pairs that a thread loads at a time, beside up to 128 elements of C (an estimate)."""
 COLUMNS_OF_FUNCTIONS = 16
 """Columns of a part with a chain of functions that overlaps the `wgmma` of the other warpgroup's tile: what one
 `stmatrix` writes. The instructions of a wider part are issued together and delay the other warpgroup, which issues few.
@@ -471,10 +473,20 @@ def choose_parts(
         ctas=ctas,
         sharers=sharers,
         drained=mma.accumulator.drain is not None,
+        waves=_waves(fusion, mma, width),
     )
     wider = ((columns, why_not_at_once), *((wide, why_not[wide]) for wide in widths[: widths.index(width)]))
     rejected = (Rejected(f"{extents((rows, wide))} parts", why) for wide, why in wider if why is not None)
     return PartsChoice(parts, tuple(rejected), at_once=False)
+
+
+def _waves(fusion: Fusion, mma: MmaPlan, columns: int) -> int:
+    """Return how many times a thread loads sums of a part: at once, or some of both members of pairs for as many of C.
+
+    A thread with a row of a quantized block would load twice its columns, more than it has registers.
+    """
+    alone = mma.accumulator.drained_by_rows and mma.accumulator.promotion is None
+    return columns // COLUMNS_OF_WAVE if alone and fusion.members > 1 and fusion.quantization is not None else 1
 
 
 def _nobody_multiplies(mma: MmaPlan, sharers: int) -> bool:

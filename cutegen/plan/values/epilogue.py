@@ -146,7 +146,7 @@ class EpilogueParts:
     add the slices, one part at a time; the assignment is known at run time. If C is stored through shared memory, a
     warpgroup has `buffers` there, also in ping-pong: one if all of its sums are one part, else two. `stmatrix` writes
     them if it is not None, else plain stores do. `drained` parts are loaded from tensor memory, a row of a part by each
-    thread.
+    thread: in `waves` of columns, whose elements of C are computed before the next are loaded.
     """
 
     tile: tuple[int, int]
@@ -158,6 +158,12 @@ class EpilogueParts:
     buffers: int = 0
     stmatrix: StmatrixAtom | None = None
     drained: bool = False
+    waves: int = 1
+
+    @property
+    def columns_of_wave(self) -> int:
+        """Columns of C that are computed at a time."""
+        return self.tile[1] // self.waves
 
     @property
     def at_once(self) -> bool:

@@ -241,6 +241,12 @@ class PlannedGemm:
         raise KeyError(holds, number)
 
     @property
+    def columns_of_load(self) -> int:
+        """Columns of tensor memory that a thread loads at a time: of a part of C, or of some of its waves."""
+        assert self.epilogue.parts is not None
+        return self.mma.accumulator.columns_of_load(self.epilogue.parts.columns_of_wave)
+
+    @property
     def threads_of_sums(self) -> int:
         """Threads that hold or receive sums: those that multiply, unless sums are in tensor memory."""
         return self.mma.accumulator.threads if self.tensor_memory else self.tiled_mma.threads

@@ -36,13 +36,12 @@ class ResultFollower:
 
     def sums(self, rows: range, columns: range) -> locations.SumsLocation:
         """Return where the sums of these rows and columns of the tile are in tensor memory, and what loads them."""
-        sums, part = self.plan.mma.accumulator, self.c.part
+        sums = self.plan.mma.accumulator
         assert sums.drain is not None
-        assert part is not None
         places = offsets_2d(places_of_sums(*sums.tile, self.plan.atom.ctas))[rows.start : rows.stop]
         lane, column = places[:, columns.start : columns.stop] % LANES, places[:, columns.start : columns.stop] // LANES
         lanes, of_buffer = (tuple(np.unique(each).tolist()) for each in (lane, column))
-        return locations.SumsLocation(lanes, of_buffer, sums.drain.opcode(sums.columns_of_load(part[1])))
+        return locations.SumsLocation(lanes, of_buffer, sums.drain.opcode(self.plan.columns_of_load))
 
     def members(self, within: tuple[int, int]) -> dict[str, locations.Held]:
         """Return the accumulators of both members of the element's pair, by name; nothing without pairs."""

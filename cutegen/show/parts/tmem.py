@@ -40,12 +40,15 @@ def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool
     )
     load = {
         "opcode": _opcode(plan),
-        "columns": _width(plan),
+        "columns": plan.columns_of_load,
         "layout": format_layout(sums.of_load(_values(plan))),
         "threads": sums.threads,
     }
     facts = [
-        ("instruction", f"{load['opcode']}: of {plural(_width(plan), 'column')}, by each of {sums.threads} threads"),
+        (
+            "instruction",
+            f"{load['opcode']}: of {plural(plan.columns_of_load, 'column')}, by each of {sums.threads} threads",
+        ),
         ("thread and value", f"{load['layout']}: to the column-major coordinate in the sub-tile's rows"),
         (
             f"thread {thread}",
@@ -209,19 +212,13 @@ def _marked(places: NDArray[np.int64]) -> Iterator[tuple[int, int, int]]:
         yield from ((int(lane), first, count) for first, count in _runs(columns))
 
 
-def _width(plan: GemmPlan) -> int:
-    """Return the columns of a sub-tile: of a part of C, or of sums that are promoted."""
-    assert plan.epilogue.part is not None
-    return plan.mma.accumulator.columns_of_load(plan.epilogue.part[1])
-
-
 def _opcode(plan: GemmPlan) -> str:
     drain = plan.mma.accumulator.drain
     assert drain is not None
-    return drain.opcode(_width(plan))
+    return drain.opcode(plan.columns_of_load)
 
 
 def _values(plan: GemmPlan) -> int:
     """Return the sums of a sub-tile that each thread of a group has."""
     assert plan.epilogue.part is not None
-    return plan.epilogue.part[0] * _width(plan) // plan.mma.accumulator.group_threads
+    return plan.epilogue.part[0] * plan.columns_of_load // plan.mma.accumulator.group_threads
