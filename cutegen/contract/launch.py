@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from math import prod
 from typing import Any, Literal, TypeVar
 
 from cutegen.contract import tensor_map
@@ -79,7 +80,8 @@ class TensorContract:
     def extents(self, problem: ProblemShape, groups: Groups | None = None) -> tuple[int, ...]:
         """Return its extents for a problem: the last block of a mode may be a part of one.
 
-        Each of packed `groups` begins an atom of factors, so there are those that any sizes need.
+        Each of packed `groups` begins an atom of factors, so there are those that any sizes need. Those of groups of K
+        are a list: a group has those of 128 rows along its K, then of the next rows.
 
         >>> TensorContract("scale_a", "f32", ("m", "k"), "m", 16, (1, 128)).extents(ProblemShape(64, 8, 200))
         (64, 2)
@@ -89,17 +91,27 @@ class TensorContract:
         ...     ProblemShape(200, 8, 200, groups=2), Groups("m")
         ... )
         (3, 256)
+        >>> TensorContract("scale_a", "ue8m0x4", ("m", "k"), "k", 16, (128, 128), 128).extents(
+        ...     ProblemShape(200, 8, 200, groups=2), Groups("k")
+        ... )
+        (6, 128)
         """
         of = dict(zip(self.modes, self.block or (1,) * len(self.modes), strict=True))
         blocks = {mode: -(-problem.modes[mode] // block) for mode, block in of.items()}
         if groups is not None and self.begins_with(groups):
             blocks[groups.of] = groups.most_tiles(problem.modes[groups.of], problem.products, of[groups.of])
+        if groups is not None and self.lists(groups):
+            return (prod(blocks.values()), self.block_elems)
         *others, last = blocks.values()
         return (*others, last * self.block_elems)
 
     def begins_with(self, groups: Groups) -> bool:
         """Return whether each of the groups begins a block of it: atoms of factors that has them packed."""
         return self.block_elems > 1 and groups.packs(self.modes)
+
+    def lists(self, groups: Groups) -> bool:
+        """Return whether it has the atoms of all groups in a list: a row of them for groups of K is as long as each."""
+        return groups.of == "k" and self.begins_with(groups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,6 +328,16 @@ class LaunchContract:
         unit_bytes = tensor_map.STRIDE_MULTIPLE_BYTES if b.major == "n" and width is None and self.maps else 1
         blocks = [x.block[0] for x in self.factors if x.block is not None and x.name == "scale_b"]
         return 2 * max([*blocks, width or max(1, unit_bytes // dtype(b.dtype).bytes)])
+
+    @property
+    def begin_multiple(self) -> int:
+        """The elements of K at whose multiples groups of K begin if their factors are in atoms; the product of others
+        is NaN. A box of a K-major operand begins at 16 bytes, and a block of a group at its first element.
+        """
+        if self.groups is None or not any(x.lists(self.groups) for x in self.factors):
+            return 1
+        of_k = (tensor_map.BOX_MULTIPLE_BYTES // dtype(x.dtype).bytes for x in self.operands if x.major == "k")
+        return max(of_k, default=1)
 
     @property
     def passed(self) -> tuple[TensorContract, ...]:

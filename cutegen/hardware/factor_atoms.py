@@ -17,6 +17,8 @@ ATOM_WORDS, ATOM_BYTES = ATOM_ROWS, ATOM_ROWS * PER_WORD
 COLUMN_ROWS, ATOM_COLUMNS = 32, 4
 """Rows that have a column of tensor memory, and the columns of an atom."""
 
+NAN_WORDS = {"ue8m0x4": -1, "ue4m3x4": 0x7F7F7F7F}
+"""Four factors that are NaN, by the type of a word."""
 BLOCK_VALUES = {"ue8m0": 32, "ue4m3": 16}
 """Values along K that share a factor, by the type of factors that instructions read."""
 

@@ -283,14 +283,26 @@ def _arguments(contract: LaunchContract, leaves_sums: bool) -> Iterator[str]:
 
 def _extent(tensor: TensorContract, mode: str, groups: Groups | None) -> str:
     """Return the extent of a tensor along a mode, in elements of blocks if it has those."""
-    whole = "problem.n / 2" if mode == PAIR else f"problem.{mode}"
     if tensor.block is None:
-        return whole
-    of_block = tensor.block[tensor.modes.index(mode)]
-    blocks = f"ceil_div({whole}, {of_block})"
-    if groups is not None and mode == groups.of and tensor.begins_with(groups):
-        blocks = f"({whole} + {of_block - 1} * {_products(groups)}) / {of_block}"
+        return _whole(mode)
+    if groups is not None and tensor.lists(groups):
+        every = " * ".join(f"({_blocks(tensor, each, groups)})" for each in tensor.modes)
+        return f"{tensor.block_elems}" if mode == tensor.major else every
+    blocks = _blocks(tensor, mode, groups)
     return blocks if tensor.block_elems == 1 or mode != tensor.modes[-1] else f"{blocks} * {tensor.block_elems}"
+
+
+def _blocks(tensor: TensorContract, mode: str, groups: Groups | None) -> str:
+    """Return the number of a tensor's blocks along a mode: of packed groups, each of which begins one, the most."""
+    assert tensor.block is not None
+    of_block = tensor.block[tensor.modes.index(mode)]
+    if groups is not None and mode == groups.of and tensor.begins_with(groups):
+        return f"({_whole(mode)} + {of_block - 1} * {_products(groups)}) / {of_block}"
+    return f"ceil_div({_whole(mode)}, {of_block})"
+
+
+def _whole(mode: str) -> str:
+    return "problem.n / 2" if mode == PAIR else f"problem.{mode}"
 
 
 def _places(contract: LaunchContract) -> Iterator[str]:

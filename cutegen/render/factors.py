@@ -13,7 +13,7 @@ from cutegen.plan.operands.factors import most_blocks
 from cutegen.plan.values.path import OperandPath
 from cutegen.render import epilogue
 from cutegen.render.constants import ConstantsByDecision
-from cutegen.render.groups import batches_of, begin_of
+from cutegen.render.groups import batches_of, begin_of, listed_factors
 from cutegen.render.pairs import extents_of_members
 from cutegen.render.python_text import constant
 from cutegen.render.tensors import extents_of, tensor_holes
@@ -24,24 +24,27 @@ K_TILES = ("k_tile", "first_k_tile", "first_k_tile + each")
 
 @dataclass(frozen=True, slots=True)
 class FactorHoles:
-    """Holes of the factors of A or B: each block is of `rows` x `of_k` elements.
+    """Holes of the factors of A or B: each block is of `rows` x `of_k` elements, rows along `mode`.
 
     Those that lanes copy lie at `pointer`, with `stride`; a tile of C needs `needed` of each of the `members` of pairs.
     `places` is the call that finds those of a thread's sums. A stage `holds` words or factors. The box of factors of a
     tile of C begins at the block `first` of the matrix `batch`. Along K the box of each of `K_TILES` begins as
-    `along_k` says, and has the k-tile's own at `column`. The CTAs of a cluster whose `mask` the copy has receive it
-    from the one that is `first_of_cluster`.
+    `along_k` says, and has the k-tile's own at `column`. One of `copies` begins at such a block of rows, and has a
+    place before that of the stage. The CTAs of a cluster whose `mask` the copy has receive it from the one that is
+    `first_of_cluster`.
     """
 
     name: str
     title: str
     constants: str
     side: str
+    mode: str
     extents: str
     rows: int
     of_k: int
     places: str
     first: str
+    copies: tuple[tuple[str, str], ...]
     batch: str
     along_k: Mapping[str, str]
     column: str
@@ -74,9 +77,11 @@ def factor_parts(plan: GemmPlan) -> tuple[str, ...]:
 def copy_parts(plan: GemmPlan) -> tuple[str, ...]:
     """Return the parts of the factors' stages and boxes: each CTA's own, or those that a cluster receives together."""
     boxes, together = any(map(_in_boxes, factors_of(plan))), any(x.g2s.receivers > 1 for x in factors_of(plan))
+    listed = listed_factors(plan) is not None
     used = {
         "factor_stages": True,
         "factors": boxes,
+        f"factors_of_{'lists' if listed else 'matrices'}": boxes,
         f"factors_of_{'cluster' if together else 'cta'}": boxes,
     }
     return tuple(f"pipelines/{name}.py.j2" for name, is_used in used.items() if is_used)
@@ -164,8 +169,11 @@ def _holes(plan: GemmPlan, x: OperandPath, batch: str, members: int, *, k_tiles:
     if packed and x.block_elems > 1:
         first = f"first_atom + tile_{mode}"
     along_rows, along_k = x.box_steps
+    listed = listed_factors(plan) is not None
     places = f"tCcP, {number}, first, {begin}, {rows}, {_rest(first, along_rows)}"
     first, extents = _rounded(first, along_rows), extents_of(x.modes, x.block, x.block_elems)
+    if listed:
+        extents = tensor_holes(plan.launch.tensor(x.name), plan.launch.groups).shape
     if members > 1:
         places = f"places_of_pairs({places}, CTA_{mode.upper()} // 2, {x.tile[0] // 2})"
         if _in_boxes(x):
@@ -176,6 +184,7 @@ def _holes(plan: GemmPlan, x: OperandPath, batch: str, members: int, *, k_tiles:
         title=epilogue.title(x.name),
         constants=epilogue.constants_of(x.name),
         side=x.operand.lower(),
+        mode=mode,
         extents=extents,
         rows=rows,
         of_k=of_k,
@@ -185,10 +194,8 @@ def _holes(plan: GemmPlan, x: OperandPath, batch: str, members: int, *, k_tiles:
         holds=f"a factor for each block of {rows} x {of_k}"
         if x.block_elems == 1
         else f"words of {rows} rows by 4 factors",
-        along_k={
-            each: _rounded(_block_of(each, k_tiles), along_k) if x.block_elems == 1 else f"{each} * {x.tile[1]}"
-            for each in K_TILES
-        },
+        copies=_rows_of_list(x, mode) if listed else ((first, ""),),
+        along_k={each: "0" if listed else _along_k(x, each, k_tiles) for each in K_TILES},
         column=_rest(_block_of("first_k_tile + each", k_tiles), along_k),
         first_of_cluster="rank_n == 0" if x.operand == "A" else "rank_m == 0",
         mask=f", mcast_mask={'row_mask' if x.operand == 'A' else 'whole_column'}" if x.g2s.receivers > 1 else "",
@@ -197,6 +204,19 @@ def _holes(plan: GemmPlan, x: OperandPath, batch: str, members: int, *, k_tiles:
         members=members,
         needed=most_blocks(plan.cta_tile[number] // members, rows),
     )
+
+
+def _along_k(x: OperandPath, k_tile: str, k_tiles: int) -> str:
+    """Return where the box of a k-tile begins along K: at a factor, or at a word of atoms."""
+    if x.block_elems > 1:
+        return f"{k_tile} * {x.tile[1]}"
+    return _rounded(_block_of(k_tile, k_tiles), x.box_steps[1])
+
+
+def _rows_of_list(x: OperandPath, mode: str) -> tuple[tuple[str, str], ...]:
+    """Return the atom of a list at which the box of each block of rows begins, and its place before the stage."""
+    along_k = f"k_tile * {x.tile[1] // x.block_elems}"
+    return tuple((f"first_of_{mode} + {row} * atoms_of_k + {along_k}", f"{row}, ") for row in range(x.tile[0]))
 
 
 def _block_of(k_tile: str, k_tiles: int) -> str:

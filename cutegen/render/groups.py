@@ -7,13 +7,17 @@ from dataclasses import dataclass
 
 from cutegen.contract.launch import OPERANDS, RESULT, TensorContract
 from cutegen.contract.problem import Groups
+from cutegen.hardware.factor_atoms import ATOM_BYTES, NAN_WORDS
 from cutegen.plan import GemmPlan
 from cutegen.plan.schedule.groups import KEY
+from cutegen.plan.values.path import OperandPath
 from cutegen.render.constants import ConstantsByDecision
 from cutegen.render.epilogue import title
 from cutegen.render.pairs import pair_holes
 
 _OTHER = {"m": "n", "n": "m"}
+PAST_ATOMS = 1 << 30
+"""The number of an atom of factors that no memory of a GPU has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +122,28 @@ def group_constants(plan: GemmPlan) -> ConstantsByDecision:
     """Return the constant of groups along the contiguous mode of an operand, whose boxes begin at vectors."""
     if plan.scheduler.vector > 1:
         return {KEY: (f"GROUP_VECTOR = {plan.scheduler.vector}  # elements, at whose multiples boxes begin",)}
-    if plan.k_vector == 1:
-        return {}
-    return {KEY: (f"K_VECTOR = {plan.k_vector}  # elements, at whose multiples boxes begin",)}
+    vector = (f"K_VECTOR = {plan.k_vector}  # elements, at whose multiples boxes begin",) if plan.k_vector > 1 else ()
+    return {KEY: lines} if (lines := (*vector, *_atom_constants(plan))) else {}
+
+
+def _atom_constants(plan: GemmPlan) -> tuple[str, ...]:
+    """Return the constants of groups of K with atoms of factors: a place past all, and a word of NaN."""
+    if (listed := listed_factors(plan)) is None:
+        return ()
+    nan = (f"NAN_FACTORS = {NAN_WORDS[listed.dtype.name]:#x}",) if plan.k_vector > 1 else ()
+    return (
+        f"K_ATOM = {listed.block[1]}  # elements of K of an atom of factors",
+        f"PAST_ATOMS = 1 << {PAST_ATOMS.bit_length() - 1}  # as many have {PAST_ATOMS * ATOM_BYTES >> 30} GiB",
+        *nan,
+    )
+
+
+def listed_factors(plan: GemmPlan) -> OperandPath | None:
+    """Return the path of factors whose atoms are a list, by the groups of K that they are of, if there are any."""
+    groups = plan.scheduler.groups
+    if groups is None:
+        return None
+    return next((x for x in plan.operands if plan.launch.tensor(x.name).lists(groups)), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,8 +164,8 @@ class SearchHoles:
     group does.
 
     `across` are the tiles of the modes that groups do not have, `tiles` those of a lane's group, `grid` those of one
-    group along M and N. `boxes` are the coordinates of a tensor's matrix, `c` is C, and `whole_part` tells whether all
-    of a part is the group's; `first` are those of the rest.
+    group along M and N. `counted` are what is numbered beside tiles. `boxes` are the coordinates of a tensor's matrix,
+    `c` is C, and `whole_part` tells whether all of a part is the group's; `first` are those of the rest.
     """
 
     across: str
@@ -152,6 +175,7 @@ class SearchHoles:
     c: str = ""
     whole_part: str = ""
     first: FirstHoles = FirstHoles()
+    counted: str = ""
 
 
 def search_holes(plan: GemmPlan, c: str) -> dict[str, SearchHoles]:
@@ -177,6 +201,7 @@ def search_holes(plan: GemmPlan, c: str) -> dict[str, SearchHoles]:
             c=c,
             whole_part="" if of == "k" else _whole_part(plan, groups),
             first=_first(plan, groups),
+            counted="" if listed_factors(plan) is None else ", first_atoms, atoms",
         )
     }
 

@@ -291,10 +291,13 @@ def _map_holes(plan: GemmPlan, tensor: TensorHoles) -> MapHoles:
     tensors: tuple[str, ...] = (f"{matrix}{extents}, stride={stride}))",)
     if "ceil_div" in tensor.shape:
         tensors = f"extents = {extents}", f"{matrix}extents, stride={stride}))"
-    layouts = (
+    layouts: tuple[str, ...] = (
         f"s{x}_layout = cute.make_layout({smem}_SHAPE[:2], stride={smem}_STRIDE[:2])",
         f"s{x}_layout = cute.make_composed_layout(cute.make_swizzle({smem}_SWIZZLE_BITS, 4, 3), 0, s{x}_layout)",
     )
+    if plan.launch.groups is not None and plan.launch.tensor(name).lists(plan.launch.groups):
+        tile = f"{tensor.constants}_BOX"
+        layouts = (f"s{x}_layout = cute.make_layout({tile}, stride=({tile}[1], 1))",)
     if shares is not None and shares[0] > 1:
         shared = f"    cpasync.CopyBulkTensorTileG2SMulticastOp({group}), m{x}, s{x}_layout, {tile}, {shares[1]}"
         return MapHoles(tensor, (*tensors, *layouts, made, shared, ")"))

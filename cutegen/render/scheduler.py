@@ -5,7 +5,7 @@ from __future__ import annotations
 from cutegen.plan import GemmPlan
 from cutegen.plan.kernel.scheduler import SUM_VECTOR_ELEMS, SplitK
 from cutegen.render.constants import ConstantsByDecision
-from cutegen.render.groups import group_parts
+from cutegen.render.groups import group_parts, listed_factors
 
 _WRITERS = "schedulers/writers_of_blocks.py.j2"
 
@@ -91,7 +91,8 @@ def persistent_parts(plan: GemmPlan) -> tuple[str, ...]:
         if plan.k_vector > 1:
             k = "from_vectors"
         at_vectors = ("schedulers/groups_from_vectors.py.j2",) if plan.scheduler.vector > 1 else ()
-        return (*of_groups, *places, f"schedulers/k_tiles_{k}.py.j2", *at_vectors)
+        atoms = ("schedulers/atoms_of_each_group.py.j2",) if listed_factors(plan) is not None else ()
+        return (*of_groups, *places, f"schedulers/k_tiles_{k}.py.j2", *at_vectors, *atoms)
     return (plan.scheduler.source.template, *_place_parts(plan))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from cutegen.algebra import inner_layout, offsets_2d
 from cutegen.contract.launch import RESULT
-from cutegen.hardware.factor_atoms import ATOM_ROWS, PER_WORD, copy_of
+from cutegen.hardware.factor_atoms import ATOM_ROWS, ATOM_WORDS, PER_WORD, copy_of
 from cutegen.hardware.gmma import VECTOR_BYTES
 from cutegen.hardware.tcgen05 import PAIR, columns_allocated, instruction_descriptor, kind_of
 from cutegen.hardware.units import WARP
@@ -23,7 +23,7 @@ from cutegen.render import epilogue, factors, scheduler, warpgroup
 from cutegen.render.bulk import fed_by_boxes, pipeline_holes, plain_holes
 from cutegen.render.constants import ConstantsByDecision, c_constants
 from cutegen.render.epilogue import constants_of
-from cutegen.render.groups import RestHoles, begin_of, cleared, group_constants, search_holes
+from cutegen.render.groups import RestHoles, begin_of, cleared, group_constants, listed_factors, search_holes
 from cutegen.render.holes import chain_holes, gemm_context, host_parts, numerics
 from cutegen.render.pairs import pair_constants
 from cutegen.render.quantized import quantized_constants, quantized_holes
@@ -152,7 +152,7 @@ def _factor_parts(plan: GemmPlan) -> tuple[str, ...]:
         return (apart, *factors.factor_parts(plan), *factors.place_parts(plan), *functions, held)
     columns = ("pipelines/columns_of_tiles.py.j2",) if _begins_within_atoms(plan) else ()
     packed = any(begin_of(plan, plan.launch.tensor(x.name)) for x in factors.factors_of(plan))
-    of_groups = ("pipelines/atoms_of_groups.py.j2",) if packed else ()
+    of_groups = ("pipelines/atoms_of_groups.py.j2",) if packed and not plan.scheduler.cuts_k else ()
     return (*factors.copy_parts(plan), "pipelines/factors_in_tensor_memory.py.j2", *of_groups, *columns)
 
 
@@ -182,9 +182,16 @@ def _rest_parts(plan: GemmPlan) -> tuple[str, ...]:
     """Return the parts that set what follows a group's part of K to 0, if groups have parts of K."""
     if not plan.scheduler.cuts_k:
         return ()
-    before = ("mainloops/before_k.py.j2", "pipelines/first_k_tile_cleared.py.j2") if plan.k_vector > 1 else ()
-    stages = f"pipelines/cleared_stages{'_of_cluster' * plan.mma.shares_copies}.py.j2"
-    return (*before, "mainloops/rest_of_k.py.j2", stages)
+    rest, stages = (
+        "mainloops/rest_of_k.py.j2",
+        f"pipelines/cleared_stages{'_of_cluster' * plan.mma.shares_copies}.py.j2",
+    )
+    within = plan.k_vector > 1
+    if _scales_products(plan):
+        nan = ("pipelines/factors_of_no_block.py.j2",) if within else ()
+        return (rest, "mainloops/rest_of_factors.py.j2", *nan, stages)
+    before = ("mainloops/before_k.py.j2", "pipelines/first_k_tile_cleared.py.j2") if within else ()
+    return (*before, rest, stages)
 
 
 def _rest(plan: GemmPlan) -> RestHoles:
@@ -264,7 +271,7 @@ def _factor_constants(plan: GemmPlan) -> ConstantsByDecision:
         columns = tuple(first // PER_WORD * atoms_of_rows * copy.atom_columns for first in firsts)
         steps = tuple(int(step) for step in offsets_2d(copy.atoms).ravel())
         settled[f"s2r.{x.name}"] = (
-            f"{name}_TILE = {factors.tile_of(plan, x)}",
+            *_atoms_of_tile(plan, x, name),
             f"{name}_DESCRIPTOR = {copy.first.encode():#018x}",
             f"{name}_STEPS, {name}_STAGE_STEP = {steps}, {stage}  # of 16 bytes, to atoms and stages",
             f"FACTORS_{x.operand} = {columns}  # columns from a stage's first to those of k-blocks",
@@ -278,6 +285,14 @@ def _factor_constants(plan: GemmPlan) -> ConstantsByDecision:
             f"SCALE_B_COLUMN = {of_b.first - of_a.first}  # of a stage",
         )
     return settled
+
+
+def _atoms_of_tile(plan: GemmPlan, x: OperandPath, name: str) -> tuple[str, ...]:
+    """Return the words of a tile of factors, and of a list of atoms the box that has those of a block of rows."""
+    blocks, words = x.tile
+    if listed_factors(plan) is None:
+        return (f"{name}_TILE = {factors.tile_of(plan, x)}",)
+    return (f"{name}_BOX, {name}_BOXES = ({words // ATOM_WORDS}, {ATOM_WORDS}), {blocks}  # of a stage",)
 
 
 def _allocated(plan: GemmPlan) -> int:

@@ -45,6 +45,7 @@ class TensorHoles:
 def tensor_holes(tensor: TensorContract, groups: Groups | None = None) -> TensorHoles:
     """Return what the template writes for a tensor in global memory."""
     begins = groups.of if groups is not None and tensor.begins_with(groups) else ""
+    listed = groups is not None and tensor.lists(groups)
     constants = epilogue.constants_of(tensor.name)
     leading = leading_stride(tensor)
     matrix = len(tensor.modes) == 2
@@ -56,7 +57,7 @@ def tensor_holes(tensor: TensorContract, groups: Groups | None = None) -> Tensor
         constants=constants,
         dtype=f"{constants}_DTYPE",
         align=f"{constants}_ALIGN_ELEMS",
-        shape=extents_of(modes, tensor.block or (1,) * len(modes), tensor.block_elems, begins=begins),
+        shape=extents_of(modes, tensor.block or (1,) * len(modes), tensor.block_elems, begins=begins, listed=listed),
         stride=f"({other}, {contiguous})" if tensor.major == modes[1] else f"({contiguous}, {other})",
         along="" if matrix else tensor.major,
         mode=modes.index(tensor.major),
@@ -64,8 +65,10 @@ def tensor_holes(tensor: TensorContract, groups: Groups | None = None) -> Tensor
     )
 
 
-def extents_of(modes: tuple[str, ...], block: tuple[int, ...], block_elems: int = 1, *, begins: str = "") -> str:
-    """Return the extents of a matrix: those of the problem, or the elements of their blocks.
+def extents_of(
+    modes: tuple[str, ...], block: tuple[int, ...], block_elems: int = 1, *, begins: str = "", listed: bool = False
+) -> str:
+    """Return the extents of a matrix: those of the problem, or the elements of their blocks, or of a list of them.
 
     Along the mode `begins` each group begins a block.
 
@@ -73,6 +76,8 @@ def extents_of(modes: tuple[str, ...], block: tuple[int, ...], block_elems: int 
     ('(m, cute.ceil_div(k, 128))', '(cute.ceil_div(m, 128), cute.ceil_div(k, 64) * 128)')
     """
     *others, last = (_blocks(mode, of, begins) for mode, of in zip(modes, block, strict=True))
+    if listed:
+        return f"({' * '.join(f'({each})' for each in (*others, last))}, {block_elems})"
     return f"({', '.join((*others, last if block_elems == 1 else f'{last} * {block_elems}'))})"
 
 

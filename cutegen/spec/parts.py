@@ -214,9 +214,11 @@ class Problem(Part):
 
     @staticmethod
     def _of_grouped_factors(groups: Grouped, a: Factors, b: Factors) -> Mismatch | None:
-        """Check that groups have rows or columns, and that none begins within a block."""
+        """Check that no group begins within a block: parts of K have atoms of factors for themselves."""
         if groups.of == "k":
-            expected = "groups of m or n beside factors of blocks: parts of K would begin within a block"
+            if a.in_atoms:
+                return None
+            expected = "groups of m or n beside factors of f32: parts of K would begin within a block"
             return Mismatch(key="groups", found=str(groups), expected=expected, fix="leave problem.groups out")
         name, factors = ("a", a) if groups.of == "m" else ("b", b)
         if groups.layout == "packed" and factors.block[0] > 1:

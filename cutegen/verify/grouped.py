@@ -11,6 +11,7 @@ import numpy as np
 from cutegen.contract.launch import ENDS, OPERANDS, RESULT, RESULT_FACTORS, LaunchContract
 from cutegen.contract.problem import Groups, ProblemShape, Product
 from cutegen.hardware import WORDS
+from cutegen.hardware.factor_atoms import NAN_WORDS
 from cutegen.run.call.bits import CARRIERS, bf16_bits, float8_bits
 from cutegen.run.call.storage import ENDS_NAMES, CallTensor, call_tensors
 from cutegen.spec import STORE
@@ -89,9 +90,11 @@ class GroupedCall:
             extras = {name: x for name, x in parts.items() if name not in (*OPERANDS, *ENDS_NAMES.values())}
             outcome = one(alone, parts["a"], parts["b"], extras)
             stores, quantized = outcome.aux is not None, outcome.factors is not None
+            is_nan = product.k.start % self.contract.begin_multiple > 0 and len(product.k) > 0
             for name, bounded in zip(names, (outcome.result, outcome.aux, outcome.factors), strict=True):
                 if bounded is not None:
-                    for whole, part in zip(found[name], (bounded.value, bounded.error), strict=True):
+                    error = np.inf if is_nan else bounded.error
+                    for whole, part in zip(found[name], (bounded.value, error), strict=True):
                         part_of(whole, tensors["out"], product, group)[...] = part
         result, aux = (Bounded(*found[name]) for name in (RESULT, STORE))
         return Outcome(result, aux if stores else None, Bounded(*found[RESULT_FACTORS]) if quantized else None)
@@ -105,8 +108,20 @@ class GroupedCall:
             if tensor.contract.begins_with(groups):
                 rows = dict(zip(tensor.contract.modes, block, strict=True))[groups.of]
                 blocks = list(groups.blocks((each for _, each in self.products()), rows))[group]
+                if tensor.contract.lists(groups):
+                    return self._listed(x, tensor, blocks)
                 product = replace(product, **{groups.of: blocks})
         return part_of(x, tensor, product, group)
+
+    def _listed(self, x: Any, tensor: CallTensor, along_k: range) -> Any:
+        """Return the atoms of a group of K, those at `along_k` of the K of all, in a list, as those of one matrix."""
+        (mode, _), turned = tensor.contract.modes, tensor.modes != tensor.contract.modes
+        assert tensor.contract.block is not None
+        rows = -(-self.problem.modes[mode] // tensor.contract.block[0])
+        atoms = x.swapaxes(0, 1) if turned else x
+        first, last = rows * along_k.start, rows * along_k.stop
+        words = atoms[first:last].reshape(rows, len(along_k) * atoms.shape[1])
+        return words.swapaxes(0, 1) if turned else words
 
     def _tensors(self) -> Iterator[CallTensor]:
         return (x for role, x in call_tensors(self.contract).items() if role != ENDS)
@@ -124,7 +139,7 @@ class GroupedCall:
         assert self.contract.groups is not None
         if self.contract.groups.of not in tensor.modes:
             return
-        rest = np.ones(tuple(x.shape), bool)
+        rest = np.ones(tuple(x.shape), bool, "C" if tensor.row_major else "F")  # parts are views
         for group, product in self.products():
             self.part(rest, tensor, product, group)[...] = False
         _set(x, _like(x, rest), stored(value, tensor, x))
@@ -141,15 +156,12 @@ def _set(x: Any, where: Any, value: Any) -> None:
     x.view(torch.uint8)[where] = bits
 
 
-_WORDS_OF_NAN = {"ue8m0x4": -1, "ue4m3x4": 0x7F7F7F7F}
-
-
 def stored(value: float, tensor: CallTensor, x: Any) -> Any:
     """Return a number as an element of an operand: its bits where NumPy lacks the type."""
     name, numbers = tensor.dtype.name, np.array([value], np.float32)
     if name in WORDS:
         assert np.isnan(value), "factors of a word are set to NaN alone"
-        return _WORDS_OF_NAN[name]
+        return NAN_WORDS[name]
     if not isinstance(x, np.ndarray) or name not in CARRIERS:
         return value
     return (bf16_bits(numbers) if name == "bf16" else float8_bits(numbers, name))[0]

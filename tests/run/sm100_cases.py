@@ -154,7 +154,20 @@ def _with_groups(case: Case, rng: random.Random) -> Case:
     ends = sorted(rng.choice(some) for _ in range(rng.choice((1, 3, 5))))
     sizes = tuple(end - begin for begin, end in zip((0, *ends), ends, strict=False))
     spec = replace(case.spec, problem=problem, mma=mma, schedule=schedule)
+    if of_a is not None and of_a.in_atoms and rng.random() < 0.5:
+        return _with_parts_of_k(case, rng)
     return replace(case, spec=spec, batch=None, sizes=sizes)
+
+
+def _with_parts_of_k(case: Case, rng: random.Random) -> Case:
+    """The case with its K in parts, which begin at vectors, some of them empty, and some of K in none."""
+    problem, schedule = replace(case.spec.problem, groups=Grouped("k")), case.spec.schedule
+    cluster = schedule.cluster if (case.spec.mma.cta_group or 1) == 1 else None
+    spec = replace(
+        case.spec, problem=problem, mma=Mma(), schedule=replace(schedule, split_k=None, tiles=None, cluster=cluster)
+    )
+    sizes = tuple(rng.choice((0, 16, 48, 144, 256)) for _ in range(rng.choice((1, 2, 4))))
+    return replace(case, spec=spec, k=sum(sizes) + rng.choice((0, 24)), batch=None, sizes=sizes)
 
 
 def _scales_sums(spec: GemmSpec) -> bool:

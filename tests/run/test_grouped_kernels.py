@@ -207,6 +207,8 @@ def failures(planned: GemmPlan, kernel: Kernel, cases: int, among: Extents = SMA
         if seed % 3 == 0:
             near = [-(2**31), -1, 0, 1, 31, among.room, among.room + 1, 2**31 - 1]
             given = random.choice(np.array(near, np.int32), len(given))
+        elif (multiple := kernel.contract.begin_multiple) > 1:
+            given -= given % multiple
         if wrong := failure(planned, kernel, given, seed, fresh=bool(seed % 2), among=among):
             yield f"seed {seed}, {given.tolist()}: {wrong}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -173,7 +174,7 @@ def choose_cta_tile(spec: GemmSpec) -> Choice[Extents]:
     scaled, k = spec.problem.scale_a is not None, LINE_BYTES // element.bytes
     fits = (each for each in COLUMNS_BESIDE_FACTORS if stages_of_factors(spec, each) >= STAGES_OF_FACTORS)
     columns = next(fits, ATOM_ROWS) if scaled else DEFAULT_COLUMNS
-    if scaled and (grouped := spec.problem.groups) is not None and grouped.value.packs(("n", "k")):
+    if scaled and (grouped := spec.problem.groups) is not None and grouped.value.packs(("n",)):
         columns = ATOM_ROWS  # those of a group begin an atom
     if spec.epilogue.quantize is not None:
         columns -= columns % QUANTIZED_BLOCK[1]
@@ -468,9 +469,14 @@ class Tcgen05(Mma):
         return mma, (*before, *of_sums, cluster.decision)
 
     def counted(self, counts: dict[str, int], plan: CountedPlan) -> dict[str, int]:
-        """Return the main loop's instructions; if K is cut into groups, with stores of zeros past a group's end."""
-        written = 1 + (vector_of_k(plan.operands) > 1)
-        return {**counts, **{opcode: written * operands for opcode, operands in plan.stores_of_rest.items()}}
+        """Return the main loop's instructions; if K is cut into groups, with stores of zeros past a group's end.
+
+        If boxes begin before a group, they are written for that too, or with atoms of factors NaN to those of A.
+        """
+        stores = plan.stores_of_rest
+        if stores and vector_of_k(plan.operands) > 1:
+            stores += stores if all(x.is_multiplied for x in plan.operands) else Counter({"st.shared.b32": 1})
+        return {**counts, **stores}
 
     def registers(self, target: Target, mma: MmaPlan, operands: Operands) -> int:
         """Those of an epilogue's thread: sums are in tensor memory, unless it adds those of blocks."""

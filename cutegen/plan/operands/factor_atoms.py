@@ -7,6 +7,9 @@ tensor memory      4 columns for each atom          each stage has its own: a mu
 ```
 
 A tile of B whose rows do not fill whole atoms meets as many blocks wherever it begins, and begins at a column.
+
+Groups of K have their atoms in a list, each group those of a block of rows along its K, then of the next block: how far
+those are apart only the device knows, so that a box is those of one block of rows.
 """
 
 from __future__ import annotations
@@ -76,17 +79,29 @@ def columns_of(factors: OperandChoices[BulkTensorCopy]) -> int:
 
 def _path(spec: GemmSpec, name: str, factors: Factors, mma: MmaPlan) -> OperandChoices[BulkTensorCopy]:
     x = _tile(spec, name, factors, mma)
+    listed = spec.problem.groups is not None and spec.problem.groups.of == "k"
     blocks, along_k = x.extents[0], x.extents[1] // ATOM_WORDS
     # Atoms along K follow one another if a tile has those of one block of rows: a box can have two.
-    width = ATOM_WORDS * (gcd(along_k, MAX_BOX_ELEMS // ATOM_WORDS) if blocks == 1 else 1)
+    together = gcd(along_k, MAX_BOX_ELEMS // ATOM_WORDS) if blocks == 1 else 1
+    width = ATOM_WORDS * (along_k if listed else together)
     receivers = mma.sharing_factors[OPERANDS.index(name)]
     load = load_of(receivers, of_pair=mma.atom.ctas == PAIR)
-    copy = BulkTensorCopy(load, (width, blocks), x.extents[1] // width, 0, modes=x.map_modes, receivers=receivers)
+    copy = BulkTensorCopy(
+        load,
+        (width, blocks),
+        x.extents[1] // width,
+        0,
+        modes=x.map_modes,
+        receivers=receivers,
+        unit_elems=ATOM_WORDS if listed else None,
+    )
     chosen = f"{BULK_TENSOR}, a box of {extents(copy.box)} words"
     why = (
         f"one thread issues it with the k-tile of A and B, on the same barrier: {plural(along_k, 'atom')} of "
         f"{ATOM_ROWS} rows by {PER_WORD} factors along K, for each of {plural(blocks, 'block')} of rows"
     )
+    if listed:
+        why += "; a group has those of a block of rows along its K, then of the next, so each block is a copy"
     if receivers > 1:
         chosen += f" to {receivers} CTAs"
         why += f"; the first of {receivers} CTAs of a cluster that need it copies it to all: atoms are not shared out"
@@ -108,7 +123,7 @@ def _path(spec: GemmSpec, name: str, factors: Factors, mma: MmaPlan) -> OperandC
         SmemRanking(candidate, (candidate,)),
         Decision(x.smem_key, candidate.name, f"atoms as memory has them, {candidate.tile_bytes:,} bytes per tile"),
     )
-    return OperandChoices(x, g2s, _to_tmem(x, mma), smem)
+    return OperandChoices(x, g2s, _to_tmem(x, mma, listed=listed), smem)
 
 
 def _tile(spec: GemmSpec, name: str, factors: Factors, mma: MmaPlan) -> OperandTile:
@@ -135,11 +150,11 @@ def _tile(spec: GemmSpec, name: str, factors: Factors, mma: MmaPlan) -> OperandT
     )
 
 
-def _to_tmem(x: OperandTile, mma: MmaPlan) -> Choice[Fragments]:
-    """Return the copies of a k-tile's atoms: a box is those of all rows, and begins where the previous one ends."""
+def _to_tmem(x: OperandTile, mma: MmaPlan, *, listed: bool) -> Choice[Fragments]:
+    """Return the copies of a k-tile's atoms: those of all rows, and then of the next K, or of a list the other way."""
     blocks, along_k = x.extents[0], x.extents[1] // ATOM_WORDS
     units = ATOM_BYTES // VECTOR_BYTES
-    atoms = Layout((along_k, blocks), (blocks * units, units))
+    atoms = Layout((along_k, blocks), (units, along_k * units) if listed else (blocks * units, units))
     first = atom_descriptor(mma.atom.multiply.descriptor_version)
     copy = CopiedToTmem(first=first, atoms=atoms, atom_columns=ATOM_COLUMNS, instruction=copy_of(mma.atom.ctas))
     of_both = " of both CTAs, each from its own stage," if mma.atom.ctas == PAIR else ""

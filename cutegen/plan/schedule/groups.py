@@ -59,7 +59,7 @@ def check_groups(spec: GemmSpec, mma: MmaPlan) -> None:
 def _check_atoms(spec: GemmSpec, mma: MmaPlan) -> None:
     """Raise SpecError for tiles by which packed groups with atoms of factors are not counted in atoms."""
     grouped, factors = spec.problem.groups, spec.problem.scale_a
-    if grouped is None or factors is None or not factors.in_atoms or grouped.layout == "padded":
+    if grouped is None or factors is None or not factors.in_atoms or grouped.layout == "padded" or grouped.of == "k":
         return
     index = "mnk".index(grouped.of)
     rows = mma.cta_tile[index] * mma.cluster[index]

@@ -302,7 +302,8 @@ class BulkTensorCopy:
     In shared memory a box's rows are contiguous, permuted by Swizzle<swizzle_bits,4,3> on byte addresses. If `shares`
     CTAs of a cluster need the same tile, each copies a box's rows of it to all of them; if rows cannot be shared out,
     one copies whole boxes to all `receivers`. Its tensor map has `modes`. So many boxes `together` are one copy if a
-    mode of the map goes from one to the next.
+    mode of the map goes from one to the next. If memory has a list of units of `unit_elems`, a row of a box is a
+    part of it, which a copy brings.
     """
 
     atom: BulkTensorAtom
@@ -313,6 +314,7 @@ class BulkTensorCopy:
     modes: int = 3
     together: int = 1
     receivers: int = 1
+    unit_elems: int | None = None
 
     @property
     def swizzle_bytes(self) -> int:
@@ -338,8 +340,9 @@ class BulkTensorCopy:
 
     @property
     def boxes_issued(self) -> dict[str, int]:
-        """Its opcode, once per box of a tile, or per boxes that are copied together."""
-        return {self.atom.of_modes(self.modes): self.boxes // self.together}
+        """Its opcode, once per box of a tile, per boxes that are copied together, or per row of units of a list."""
+        copies = self.boxes // self.together * (1 if self.unit_elems is None else self.box[1])
+        return {self.atom.of_modes(self.modes): copies}
 
     def sectors(self, tile: tuple[int, int], major_mode: int, element_bytes: int) -> int:
         """Return the 32-byte sectors of global memory that one CTA requests: boxes are accessed by whole rows.
@@ -355,7 +358,9 @@ class BulkTensorCopy:
 
     def tensor_maps(self, name: str) -> tuple[TensorMapContract, ...]:
         """Return the tensor map of `name` for its boxes."""
-        return (TensorMapContract(name, (self.box[0] * self.together, self.box[1]), self.swizzle_bytes),)
+        width, rows = self.box[0] * self.together, self.box[1]
+        box = (width, rows) if self.unit_elems is None else (self.unit_elems, width // self.unit_elems)
+        return (TensorMapContract(name, box, self.swizzle_bytes),)
 
     def by_kind(self, *, vectors: Callable[[VectorCopy], T], boxes: Callable[[BulkTensorCopy], T]) -> T:
         """Return what `boxes` gives for it."""

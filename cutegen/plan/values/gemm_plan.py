@@ -309,8 +309,9 @@ class PlannedGemm:
 
 
 def vector_of_k(operands: Iterable[OperandPath]) -> int:
-    """Return the elements of K at whose multiples boxes begin, if any operand is K-major; else 1."""
-    return max((BOX_MULTIPLE_BYTES // x.dtype.bytes for x in operands if x.major_mode == 1), default=1)
+    """Return the elements of K at whose multiples boxes of A and B begin, if any of them is K-major; else 1."""
+    k_major = (x for x in operands if x.is_multiplied and x.major_mode == 1)
+    return max((BOX_MULTIPLE_BYTES // x.dtype.bytes for x in k_major), default=1)
 
 
 def step_opcodes(step: Step, operands: Iterable[OperandPath], mma: MmaPlan, target: Target) -> Counter[str]:
