@@ -98,7 +98,7 @@ GroupsOption: TypeAlias = Annotated[
         min=1,
         max=MAX_EXTENT,
         help="Number of groups, for a spec with problem.groups: the grouped mode of --problem is the room for all of "
-        "them, or for each if they are padded; default: as many as --sizes lists, else 4.",
+        "them, or for each if they are padded.",
         show_default=False,
     ),
 ]
@@ -107,8 +107,8 @@ SizesOption: TypeAlias = Annotated[
     typer.Option(
         "--sizes",
         metavar="S,S,...|NAME",
-        help="Sizes of the groups, for a spec with problem.groups, or how all rows are spread over packed ones: "
-        f"{', '.join(Distribution)}; default: all the same.",
+        help="Sizes of the groups, for a spec with problem.groups, or how all rows are spread over packed ones, "
+        f"4 without --groups: {', '.join(Distribution)}; default: all the same.",
         show_default=False,
     ),
 ]

@@ -83,7 +83,7 @@ VERBS: Mapping[str, About] = {
     ),
     "pack": About(
         "Compiles specs x problems x targets, without a GPU, into one file for `cutegen.load_pack`.",
-        "cutegen pack hgemm_tn --arch h100 --problem 4096,4096,4096 --out kernels.pack",
+        "cutegen pack hgemm_tn --arch h100 --problem 4096,4096,4096 --out kernels.cutepack",
         "docs/deploying.md",
         f"no pack was written; {KERNELS_KEPT}",
     ),

@@ -61,6 +61,14 @@ def test_an_example_that_compiles_nothing_runs_or_says_what_the_machine_lacks(ve
     assert outcome.code == 0 or "GPU" in outcome.error
 
 
+@pytest.mark.parametrize("verb", ["build", "run", "report", "probe", "pack"])
+def test_an_example_that_compiles_is_refused_for_nothing_but_its_spec(verb: str, cli: Cli) -> None:
+    words = shlex.split(VERBS[verb].example)[1:]
+    refused = cli(words[0], "nope", *words[2:])
+    assert refused.code == 2
+    assert refused.error.startswith('found "nope", which is not a shipped spec')
+
+
 def test_a_spec_comes_from_stdin(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     path = ROOT / "layouts" / "sm80_hgemm_tn.toml"
     of_file = cli(f"plan {path} --arch sm_80").out
