@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from cutegen.build.artifact import CUBIN, FILES, PTX, SOURCE
+from cutegen.build.cubin import is_whole
 from cutegen.build.disk import no_room, read_file
 from cutegen.build.request import COMPILE_OPTIONS, module_paths
 from cutegen.contract.source import KernelSource
@@ -55,8 +56,8 @@ def compile_source(
 
     With `remarks` the log also has the assembler's messages.
 
-    Raises CompileError if the compiler rejects the kernel, crashes, leaves nothing or exceeds `timeout_s`; CacheError
-    if `directory` cannot be written.
+    Raises CompileError if the compiler rejects the kernel, crashes, leaves nothing or only a part, or exceeds
+    `timeout_s`; CacheError if `directory` cannot be written.
     """
     try:
         (directory / SOURCE).write_text(source.text, encoding="utf-8")
@@ -69,7 +70,17 @@ def compile_source(
         ptx, cubin = (read_file(directory / name, FILES[name]) for name in (PTX, CUBIN))
     except ArtifactError as error:
         raise CompileError(f"{source.entry} for {gpu_arch}: the compiler left no output: {error}") from error
+    for name, data, whole in ((PTX, ptx, _is_whole_text(ptx)), (CUBIN, cubin, is_whole(cubin))):
+        if not whole:  # the DSL reads back what it wrote, and does not see that a full disk cut it off
+            found = f"the compiler left {len(data):,} bytes of {name}, without the end of it"
+            fix = f"free some space or set TMPDIR to another folder than that of {directory}"
+            raise CompileError(f"{source.entry} for {gpu_arch}: {found}; {fix}")
     return CompilerOutput(ptx, cubin, said_of_wgmma(_last_of(directory / _LOG)) if remarks else ())
+
+
+def _is_whole_text(ptx: bytes) -> bool:
+    """Return whether PTX ends after its last function: what follows a cut lacks at least one brace."""
+    return ptx.count(b"{") == ptx.count(b"}") and ptx.rstrip().endswith(b"}")
 
 
 def said_of_wgmma(log: str) -> tuple[tuple[str, str], ...]:

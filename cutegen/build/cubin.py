@@ -21,6 +21,8 @@ _EIATTR_REGCOUNT = 0x2F
 _EIATTR_FRAME_SIZE = 0x11
 _EIFMT_SVAL = 4  # the attribute carries a 16-bit size and that many bytes; all other formats carry two bytes
 
+_NOT_IN_THE_IMAGE = 8  # SHT_NOBITS of elf.h: a section of zeros, such as shared memory
+
 _SECTION_HEADER = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 
@@ -56,6 +58,24 @@ def resource_usage(cubin: bytes, entry: str) -> ResourceUsage:
         raise CompileError(f"the cubin ({len(cubin)} bytes) holds no resource usage of {entry}: {error!r}") from error
 
 
+def is_whole(cubin: bytes) -> bool:
+    """Return whether the image has all sections and headers that its headers name, to their last bytes.
+
+    What is no image is not judged here: `resource_usage` refuses it.
+    """
+    try:
+        of_programs, of_sections = struct.unpack_from("<QQ", cubin, 32)
+        program_bytes, programs, _, sections = struct.unpack_from("<4H", cubin, 54)
+        headers = _section_headers(cubin)
+    except struct.error:
+        return False
+    except ValueError:
+        return True
+    ends = [start + size for _, kind, _, _, start, size, *_ in headers if kind != _NOT_IN_THE_IMAGE]
+    ends += [of_programs + programs * program_bytes, of_sections + sections * _SECTION_HEADER.size]
+    return max(ends) <= len(cubin)
+
+
 def disassemble(cubin: bytes) -> str:
     """Return the SASS text of `cubin`, by nvdisasm. Raises OutsideError if nvdisasm is missing or fails."""
     program = find_nvdisasm()
@@ -85,12 +105,17 @@ def find_nvdisasm() -> str:
     raise OutsideError("nvdisasm not found; install it with: pip install nvidia-cuda-nvdisasm")
 
 
-def _sections(elf: bytes) -> list[_Section]:
+def _section_headers(elf: bytes) -> list[tuple[int, ...]]:
     if elf[:6] != b"\x7fELF\x02\x01":
         raise ValueError(f"found {elf[:6]!r}; expected a 64-bit little-endian ELF image")
     (table_offset,) = struct.unpack_from("<Q", elf, 40)
-    header_bytes, count, names_index = struct.unpack_from("<HHH", elf, 58)
-    headers = [_SECTION_HEADER.unpack_from(elf, table_offset + i * header_bytes) for i in range(count)]
+    header_bytes, count = struct.unpack_from("<HH", elf, 58)
+    return [_SECTION_HEADER.unpack_from(elf, table_offset + i * header_bytes) for i in range(count)]
+
+
+def _sections(elf: bytes) -> list[_Section]:
+    headers = _section_headers(elf)
+    (names_index,) = struct.unpack_from("<H", elf, 62)
     data = [elf[header[4] : header[4] + header[5]] for header in headers]
     return [
         _Section(_string(data[names_index], header[0]), payload, header[6])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
+import struct
 import subprocess
 import tempfile
 import time
@@ -17,7 +18,7 @@ from cutegen.build import BuildRequest, Cache, build, compiler, disassemble
 from cutegen.build import disk as workspace_module
 from cutegen.build.disk import KEPT, TemporaryFolder, sweep, workspace
 from cutegen.errors import CacheError, CompileError, OutsideError
-from tests.build.conftest import BUILD
+from tests.build.conftest import BUILD, stand_in_cubin, stand_in_ptx
 
 MakeRequest = Callable[..., BuildRequest]
 Spawn = Callable[..., subprocess.Popen[str]]
@@ -70,6 +71,29 @@ def test_no_room_at_any_step(step: str, stand_in: MakeRequest, cache: Cache, mon
     monkeypatch.setattr(where, step, full, raising=False)
     with pytest.raises(CacheError, match="No space left on device: 'somewhere'; free some space or set TMPDIR"):
         build(stand_in(), cache)
+
+
+def whole_cubin() -> bytes:
+    """A cubin as the compiler writes it: with the headers of programs after those of sections."""
+    sections = stand_in_cubin()
+    return sections[:32] + struct.pack("<Q", len(sections)) + sections[40:54] + struct.pack("<HH", 56, 1) + sections[58:]
+
+
+@pytest.mark.parametrize("cut", ["ptx, a byte", "ptx, an instruction", "cubin, a byte"])
+def test_what_a_full_disk_cut_off_is_no_kernel(cut: str, stand_in: MakeRequest, cache: Cache) -> None:
+    """The compiler writes its output to a file and reads it back, and does not see that not all of it was written.
+
+    Counts of instructions and registers are in what is left, so that nothing else notices.
+    """
+    text, image = stand_in_ptx(), whole_cubin() + bytes(56)
+    lost = {"ptx, a byte": "}\n", "ptx, an instruction": "    ret;\n}\n", "cubin, a byte": ""}[cut]
+    assert text.endswith(lost)
+    request = stand_in(ptx=text.removesuffix(lost), cubin=image if lost else image[:-1])
+    name = cut.split(",")[0]
+    with pytest.raises(CompileError, match=rf"bytes of kernel.{name}, without the end of it; free some space or set"):
+        build(request, cache)
+    assert cache.entries() == ()
+    assert not build(stand_in(cubin=image), cache).hit
 
 
 def test_disassembling_without_room_is_no_defect(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
