@@ -75,8 +75,10 @@ def test_no_room_at_any_step(step: str, stand_in: MakeRequest, cache: Cache, mon
 
 def whole_cubin() -> bytes:
     """A cubin as the compiler writes it: with the headers of programs after those of sections."""
-    sections = stand_in_cubin()
-    return sections[:32] + struct.pack("<Q", len(sections)) + sections[40:54] + struct.pack("<HH", 56, 1) + sections[58:]
+    image = bytearray(stand_in_cubin())
+    struct.pack_into("<Q", image, 32, len(image))
+    struct.pack_into("<HH", image, 54, 56, 1)
+    return bytes(image) + bytes(56)
 
 
 @pytest.mark.parametrize("cut", ["ptx, a byte", "ptx, an instruction", "cubin, a byte"])
@@ -85,7 +87,7 @@ def test_what_a_full_disk_cut_off_is_no_kernel(cut: str, stand_in: MakeRequest, 
 
     Counts of instructions and registers are in what is left, so that nothing else notices.
     """
-    text, image = stand_in_ptx(), whole_cubin() + bytes(56)
+    text, image = stand_in_ptx(), whole_cubin()
     lost = {"ptx, a byte": "}\n", "ptx, an instruction": "    ret;\n}\n", "cubin, a byte": ""}[cut]
     assert text.endswith(lost)
     request = stand_in(ptx=text.removesuffix(lost), cubin=image if lost else image[:-1])

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +27,7 @@ from cutegen.dispatch.model import planned  # noqa: E402
 from cutegen.dispatch.request import Request  # noqa: E402
 from cutegen.errors import OperandError, RequestError  # noqa: E402
 from cutegen.torch_ops import grouped  # noqa: E402
+from tests.house.documents import ROOT  # noqa: E402
 
 ROOM, K, N = 37, 24, 16
 GIVEN = {
@@ -237,6 +242,34 @@ def test_compiled_calls_are_whole_graphs_and_ops_are_sound() -> None:
         torch.library.opcheck(ops.grouped_mm, (x, y, *which))
         torch.library.opcheck(ops.grouped_mm_aux, (x, y, *which, None, "silu"))
     torch.library.opcheck(ops.grouped_mm_out, (a, b, offs), {"out": torch.empty(ROOM, N, dtype=a.dtype)})
+
+
+class Experts(torch.nn.Module):  # type: ignore[misc]
+    """A layer of experts and a dense one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights = torch.nn.Parameter(torch.randn(3, N, K))
+        self.after = cutegen.Linear(N // 2, 5)
+
+    def forward(self, rows: Tensor, ends: Tensor) -> Tensor:
+        pairs = {"activation": "swiglu", "pairs": "halves", "first": "gate"}
+        return self.after(cutegen.grouped_mm(rows, self.weights.mT, offs=ends, **pairs))
+
+
+@pytest.mark.slow
+def test_another_process_runs_an_exported_program_after_the_import_that_the_page_names(tmp_path: Path) -> None:
+    page = " ".join((ROOT / "docs" / "pytorch.md").read_text().split())
+    (named,) = re.findall(r"`(import cutegen\.torch_ops\.\w+)`[^.]*loads an exported program", page)
+    layer, given = Experts(), (torch.randn(ROOM, K), torch.tensor([5, 5, 30], dtype=torch.int32))
+    torch.export.save(torch.export.export(layer, given), tmp_path / "layer.pt2")
+    torch.save((given, layer(*given)), tmp_path / "given.pt")
+    program = (
+        f"import torch; {named}; given, wanted = torch.load('given.pt');"
+        "torch.testing.assert_close(torch.export.load('layer.pt2').module()(*given), wanted)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True, env=environment)
 
 
 def test_autocast_casts_the_operands() -> None:
