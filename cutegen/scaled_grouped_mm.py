@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from cutegen.dispatch.grouped import check_k
 from cutegen.errors import OperandError
 from cutegen.grouped_mm import grouped_mm
 from cutegen.scaled_mm import (
@@ -103,6 +104,8 @@ def scaled_grouped_mm(
     recipe_a, recipe_b = recipes(
         "scaled_grouped_mm", scale_recipe_a, scale_recipe_b, swizzle_a, swizzle_b, contraction_dim=contraction_dim
     )
+    if mat_a.ndim > 1 and mat_b.ndim > 1:
+        check_k(mat_a.shape, mat_b.shape)
     parts_of_k = mat_a.ndim == mat_b.ndim == 2
     factors_a = _oriented("scale_a", recipe_a, only(scale_a), mat_a, rows=0, parts_of_k=parts_of_k)
     factors_b = _oriented("scale_b", recipe_b, only(scale_b), mat_b, rows=1, parts_of_k=parts_of_k)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cutegen.dispatch.block_scales import BLOCK, SCALES
+from cutegen.dispatch.block_scales import BLOCK, SCALES, way_out
+from cutegen.dispatch.grouped import check_k
 from cutegen.errors import OperandError, RequestError
 from cutegen.matmul import matmul
 from cutegen.support.words import nearest
@@ -78,6 +79,8 @@ def scaled_mm(
     recipe_a, recipe_b = recipes(
         "scaled_mm", scale_recipe_a, scale_recipe_b, swizzle_a, swizzle_b, contraction_dim=contraction_dim
     )
+    if mat_a.ndim == mat_b.ndim == 2:
+        check_k(mat_a.shape, mat_b.shape)
     factors_a = _oriented("scale_a", recipe_a, only(scale_a), mat_a, rows=0)
     factors_b = _oriented("scale_b", recipe_b, only(scale_b), mat_b, rows=1)
     return matmul(mat_a, mat_b, scale_a=factors_a, scale_b=factors_b, **terms)
@@ -182,12 +185,11 @@ def oriented(name: str, recipe: str, scale: Any, operand: Any, *, rows: int) -> 
         wanted = tuple((*batch, x, -(-extent // BLOCK)) for x in dict.fromkeys((along_k, -(-along_k // 4) * 4)))
         in_order = rows == 1
     if tuple(scale.shape) not in wanted:
-        turned = (*scale.shape[:-2], *scale.shape[:-3:-1]) in wanted
         raise OperandError(
             operand=name,
             found=f"shape {tuple(scale.shape)}",
             expected=f"{' or '.join(map(str, wanted))} for {recipe} of mat_{name[-1]} {tuple(operand.shape)}",
-            fix=f"`{name}.{'mT' if batch else 'T'}`" if turned else "",
+            fix=way_out(name, tuple(scale.shape), wanted, along_k=-1 if recipe == ROWS_OF_K else -2),
         )
     if recipe == BLOCKS:
         scale = scale[..., :along_k, :]

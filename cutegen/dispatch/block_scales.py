@@ -12,7 +12,7 @@ Factors of 8 bits are those of blocks of 1 x 32 or 1 x 16, in atoms of 128 rows 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, TypedDict
 
@@ -90,6 +90,9 @@ def block_of_atoms(form: Form) -> Block:
 
 def check_types_of_atoms(name: str, forms: Mapping[str, Form]) -> None:
     """Check that both operands have factors of one type of 8 bits, and are multiplied by them. Raises OperandError."""
+    for each in SCALES:
+        if each in forms and forms[each].dtype in _ATOMS:
+            _check_not_of_128(each, forms[each], forms[SCALES[each]])
     form, operand = forms.get(name), forms[SCALES[name]]
     kind, first = next((forms[x].dtype, x) for x in SCALES if x in forms and forms[x].dtype in _ATOMS)
     if form is None or form.dtype != kind:
@@ -105,6 +108,24 @@ def check_types_of_atoms(name: str, forms: Mapping[str, Form]) -> None:
     if len(operand.shape) < len(_MODES):
         expected = "a matrix, or a batch of them: factors are of rows and K"
         raise OperandError(operand=SCALES[name], found=f"shape {tuple(operand.shape)}", expected=expected)
+
+
+def _check_not_of_128(name: str, form: Form, operand: Form) -> None:
+    """Raise OperandError for factors of 8 bits with the shape of those of blocks of 128."""
+    if prod(form.shape) and (block := _block(name, form.shape, operand.shape)) is not None:
+        raise OperandError(
+            operand=name,
+            found=f"{form.dtype} for blocks of {block[0]} x {block[1]}",
+            expected="f32: factors of 8 bits are of blocks of 1 x 32 or 1 x 16",
+            fix=_as_f32(name, form),
+        )
+
+
+def _as_f32(name: str, form: Form) -> str:
+    """Return what makes floats f32, "" for integers, which may hold the bits of floats."""
+    if form.dtype not in (*_ATOMS, "f16", "bf16", "float64"):
+        return ""
+    return f"`{name}.float()`" if form.framework == "torch" else f"`{name}.astype(numpy.float32)`"
 
 
 def check_target(name: str) -> None:
@@ -260,13 +281,31 @@ def _no_factors(name: str, shape: Shape | None, operand: Shape) -> OperandError:
     rows, k = (operand[each] for each in _MODES[name])
     own = [(-(-rows // of), -(-k // BLOCK)) for of in ROWS_OF_BLOCKS]
     wanted = own if name == "scale_a" else [each[::-1] for each in own]
-    turned = shape is not None and len(shape) == len(operand) and tuple(shape[:-3:-1]) in wanted
+    of_operand = [(*operand[:-2], *each) for each in wanted]
     return OperandError(
         operand=name,
         found="none" if shape is None else f"shape {tuple(shape)}",
         expected=f"{' or '.join(map(str, wanted))}: blocks of {SCALES[name]} in its order, as the other operand has",
-        fix=f"`{name}.{'T' if len(operand) < 3 else 'mT'}`" if turned else "",
+        fix="" if shape is None else way_out(name, tuple(shape), of_operand, along_k=_MODES[name][1]),
     )
+
+
+def way_out(name: str, shape: Shape, wanted: Sequence[Shape], *, along_k: int) -> str:
+    """Return how factors of a shape become such of one that is wanted, "" if it is not known. K is dimension `along_k`.
+
+    One block more is of a shard that begins within a block, and ends in another.
+    """
+    if len(shape) < 2:
+        return ""
+    if (*shape[:-2], *shape[:-3:-1]) in wanted:
+        return f"`{name}.{'T' if len(shape) < 3 else 'mT'}`"
+    more = [[x - y for x, y in zip(shape[-2:], each[-2:], strict=True)] for each in wanted if shape[:-2] == each[:-2]]
+    if any(each[along_k] == 1 and not each[-3 - along_k] for each in more):
+        return f"blocks begin at the first K: give a shard of {SCALES[name]} that begins within one zeros before it"
+    if any(each[-3 - along_k] == 1 and not each[along_k] for each in more):
+        rows = "rows" if name == "scale_a" else "columns"
+        return f"blocks begin at the first of the {rows}: give each of a shard that begins within one its own factors"
+    return ""
 
 
 def _has_blocks(name: str, shape: Shape, operand: Shape) -> bool:
@@ -314,7 +353,7 @@ def check_factors(name: str, form: Form, operand: Form) -> None:
             expected=f"an operand of {' or '.join(sorted(FLOAT8))}: kernels scale sums of blocks of 8-bit floats",
         )
     if form.dtype != "f32":
-        raise OperandError(operand=name, found=f"dtype {form.dtype}", expected="f32", fix=f"cast {name}")
+        raise OperandError(operand=name, found=f"dtype {form.dtype}", expected="f32", fix=_as_f32(name, form))
 
 
 def folds_factors(form: Form, block: Block, problem: Multiplied) -> bool:

@@ -103,6 +103,16 @@ def name_in_call(name: str) -> str:
     return f"mat_{name}" if name in OPERANDS else name
 
 
+def check_k(a: Shape, b: Shape) -> None:
+    """Raise OperandError if the shapes of A and B, matrices or several, have another K each."""
+    k, (rows, n) = a[-1], b[-2:]
+    if k != rows:
+        fix = "`mat_b.mT`, if it is stored as (N, K)" if n == k else ""
+        raise OperandError(
+            operand="mat_b", found=f"shape {tuple(b)}, so K = {rows}", expected=f"K = {k}, as in mat_a", fix=fix
+        )
+
+
 def product_of_groups(forms: Mapping[str, Form]) -> GroupedProduct:
     """Return the product of A and B with `offs` or `sizes`. Raises OperandError, RequestError."""
     a, b = forms["a"], forms["b"]
@@ -133,13 +143,8 @@ def product_of_groups(forms: Mapping[str, Form]) -> GroupedProduct:
         raise OperandError(operand=name, found=f"dtype {given.dtype}", expected="int32", fix=fix)
     if len(given.shape) != 1:
         raise OperandError(operand=name, found=f"shape {tuple(given.shape)}", expected="(G,), one for each group")
-    (m, k), (rows, n) = a.shape[-2:], b.shape[-2:]
-    if k != rows:
-        fix = "`mat_b.mT`, if it is stored as (N, K)" if n == k else ""
-        raise OperandError(
-            operand="mat_b", found=f"shape {tuple(b.shape)}, so K = {rows}", expected=f"K = {k}, as in mat_a", fix=fix
-        )
-    (count,) = given.shape
+    check_k(a.shape, b.shape)
+    (count,), (m, k), n = given.shape, a.shape[-2:], b.shape[-1]
     for operand, form in (("mat_a", a), ("mat_b", b)):
         if len(form.shape) == 3 and form.shape[0] != count:
             fix = "`cu_seqlens=`, if it begins with a 0" if count == form.shape[0] + 1 else ""

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from cutegen.contract.problem import QUANTIZED_BLOCK, QUANTIZED_FLOOR, QUANTIZED_MOST
 from cutegen.dispatch.formula import ACTIVATIONS as OPS_OF
 from cutegen.spec import NARROW_BITS, OPS
 from cutegen.spec.steps import chain_of
@@ -39,6 +40,8 @@ SLOPE_CHANGE = 0.8
 SLOPE_ERROR = 16 * UNIT
 """More than a slope computed in float32 is off."""
 FLOAT8 = {torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2"}
+HALF_STEP, LEAST_HALF_STEP = 2.0**-4, 2.0**-10
+"""How far rounding to e4m3 moves a value, relative to it, and if it is subnormal."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -152,6 +155,46 @@ class Exact:
 
     def _scaled(self, x: Tensor, of: Callable[[Any], Any]) -> Tensor:
         return of(self.alpha) * (x if self.scale is None else of(_double(self.scale)) * x)
+
+
+def scaled_product(x: Any, y: Any, times: float = 1.0, *, cut: bool = False) -> Bounded:
+    """Return the product of (M, K) and (N, K) values times their factors, in float64, with its error in f32.
+
+    A value times a factor of 8 bits has at most 8 bits, and instructions that multiply by both keep all bits of an f32
+    sum. Those that leave factors to others have fewer: they `cut` sums. Another factor, `times`, is one of the other
+    operations.
+    """
+    x, y = (torch.as_tensor(each).double() for each in (x, y))
+    error = (x.shape[-1] + OTHER_TERMS) * SUM_UNIT * (x.abs() @ y.abs().mT)
+    if cut:
+        error = error + replace(float64_reference(x, y.mT), operands="e4m3").bounded("f32").error
+    return Bounded(times * (x @ y.mT), abs(times) * error)
+
+
+def close_quantized(found: tuple[Tensor, Tensor], exact: Bounded) -> None:
+    """Hold e4m3 values and their factors of 1 x 128 against a result before it is quantized, of (R, N) exact values.
+
+    The largest of a block is one of its values, so it is between the largest of their least and of their greatest. Rows
+    of which nothing was summed are of no group, and have zeros.
+    """
+    summed = exact.error.amax(-1) > 0
+    assert not any(x[~summed].float().any() for x in found), "rows of no group have values"
+    values, factors = (x[summed].double() for x in found)
+    exact = Bounded(exact.value[summed], exact.error[summed])
+    blocks, columns = factors.shape[-1], values.shape[-1]
+    room = (0, blocks * QUANTIZED_BLOCK[1] - columns)
+
+    def most(x: Tensor) -> Tensor:
+        of_block = functional.pad(x, room).unflatten(-1, (blocks, -1)).amax(-1)
+        return of_block.clamp(min=QUANTIZED_FLOOR) / QUANTIZED_MOST["e4m3"]
+
+    low, high = (most(exact.value.abs() + by) for by in (-exact.error, exact.error))
+    assert bool((low * (1 - 2 * UNIT) <= factors).all()), "a factor is too small"
+    assert bool((factors <= high * (1 + 2 * UNIT)).all()), "a factor is too large"
+    each = factors.repeat_interleave(QUANTIZED_BLOCK[1], -1)[..., :columns]
+    rounding = (HALF_STEP + OTHER_TERMS * UNIT) * (exact.value.abs() + exact.error) + LEAST_HALF_STEP * each
+    wrong = ((values * each - exact.value).abs() > exact.error + rounding).nonzero()
+    assert not len(wrong), f"{len(wrong)} values wrong, the first at {tuple(wrong[0].tolist())}"
 
 
 def close(found: Tensor, exact: Exact | Bounded, what: str = "result") -> None:

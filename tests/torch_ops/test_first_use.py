@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -25,11 +24,12 @@ from cutegen.dispatch.resolve import CallTarget  # noqa: E402
 from cutegen.dispatch.settings import settings  # noqa: E402
 from cutegen.errors import RequestError  # noqa: E402
 from cutegen.torch_ops import call_cache, eager, first_use, grouped  # noqa: E402
+from cutegen.verify.error_bounds import Bounded  # noqa: E402
 from tests.run.ptx_mutants import with_ptx  # noqa: E402
 from tests.torch_ops import test_grouped_micro_scales as of_groups  # noqa: E402
 from tests.torch_ops.cases import half  # noqa: E402
-from tests.torch_ops.exact import Exact, close  # noqa: E402
-from tests.torch_ops.test_micro_scales import decoded, matrix  # noqa: E402
+from tests.torch_ops.exact import Exact, close, close_quantized, scaled_product  # noqa: E402
+from tests.torch_ops.test_micro_scales import matrix, product  # noqa: E402
 
 WRONG: dict[str, Callable[[str], str]] = {
     "right": lambda text: text,
@@ -167,7 +167,7 @@ def test_factors_of_blocks_are_compared_too() -> None:
     assert list(first_use._right.values()) == [True]
     wide = x.double() * of_x.double().repeat_interleave(128, 1)[:, :272]
     weights = w.double() * of_w.double().repeat_interleave(128, 0).repeat_interleave(128, 1)[:136, :272]
-    torch.testing.assert_close(found.double(), wide @ weights.T, rtol=2**-7, atol=1e-3)
+    close(found, scaled_product(wide, weights, cut=True))
 
 
 SWIZZLED: Any = {"swizzle_a": "SWIZZLE_32_4_4", "swizzle_b": "SWIZZLE_32_4_4"}
@@ -179,11 +179,11 @@ RECIPES: dict[str, tuple[Any, Any]] = {
 
 
 def of_8_bits(recipe: str, k: int = 256) -> tuple[Any, Any]:
-    """The arguments of a call of `scaled_mm` of 72 x 72, and its result in float64, from the bytes; f16 has it."""
+    """The arguments of a call of `scaled_mm` of 72 x 72, and its result, from the bytes; f16 has it."""
     given, name = RECIPES[recipe]
     (a, of_a), (b, of_b) = (cutegen.quantize(matrix(72, k) / 256, **given) for _ in "ab")
     block = given["block"][1]
-    return (a, b.T, of_a, name, of_b, name), decoded(a, of_a, block) @ decoded(b, of_b, block).T
+    return (a, b.T, of_a, name, of_b, name), product(a, of_a, b, of_b, block)
 
 
 @pytest.mark.slow
@@ -194,7 +194,7 @@ def test_factors_of_8_bits_are_compared_too(recipe: str) -> None:
     arguments, wanted = of_8_bits(recipe)
     for _ in range(2):
         found = cutegen.scaled_mm(*arguments, **SWIZZLED, output_dtype=torch.float32)
-        assert np.allclose(found.numpy(), wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+        close(found, wanted)
     assert list(first_use._right.values()) == [True]
 
 
@@ -207,7 +207,7 @@ def test_torch_computes_what_no_other_family_can(planted: Planted, caplog: pytes
     for _ in range(2):
         out = torch.full((72, 72), torch.nan, dtype=torch.float16)
         cutegen.scaled_mm(*arguments, **SWIZZLED, out=out)
-        assert np.allclose(out.numpy(), wanted, rtol=2**-10, atol=2**-10 * np.abs(wanted).max())
+        close(out, wanted)
     said = [each.getMessage() for each in caplog.records if "torch computes such calls instead" in each.getMessage()]
     assert len(said) == 1
     assert "matmul_e4m3_tn_1x32_1x32: found out" in said[0]
@@ -227,7 +227,7 @@ def test_factors_of_the_other_operand_are_noticed(monkeypatch: pytest.MonkeyPatc
     arguments, wanted = of_8_bits("mxf8")
     found = cutegen.scaled_mm(*arguments, **SWIZZLED, output_dtype=torch.float32)
     assert list(first_use._right.values()) == [False]
-    assert np.allclose(found.numpy(), wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+    close(found, wanted)
 
 
 @pytest.mark.slow
@@ -245,18 +245,18 @@ def test_a_lost_factor_of_all_values_is_noticed(
     arguments, wanted = of_8_bits("nvf4")
     found = cutegen.scaled_mm(*arguments, **SWIZZLED, output_dtype=torch.float32)
     assert "found a kernel that takes no scale_m, scale_n; torch computes such calls instead" in caplog.text
-    assert np.allclose(found.numpy(), wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+    close(found, wanted)
 
 
 def groups_of_8_bits(recipe: str, *, columns: bool = False) -> tuple[tuple[Any, ...], Any]:
-    """The arguments of a call of `scaled_grouped_mm`, also transposed, and its result in float64, from the bytes."""
+    """The arguments of a call of `scaled_grouped_mm`, also transposed, and its result, from the bytes."""
     given, name = of_groups.RECIPES[recipe]
     a, of_a = cutegen.quantize(matrix(of_groups.ROOM, of_groups.K), **given, offs=of_groups.ENDS)
     weights = torch.stack([matrix(of_groups.N, of_groups.K) for _ in of_groups.GIVEN])
     b, of_b = cutegen.quantize(weights, **given)
     wanted = of_groups.expected(recipe, a, of_a, b, of_b)
     if columns:
-        return (b, a.T, of_b, name, of_a, name), wanted.T
+        return (b, a.T, of_b, name, of_a, name), Bounded(wanted.value.T, wanted.error.T)
     return (a, b.mT, of_a, name, of_b, name), wanted
 
 
@@ -268,7 +268,7 @@ def test_groups_with_factors_of_8_bits_are_compared_too(recipe: str, columns: bo
     arguments, wanted = groups_of_8_bits(recipe, columns=columns)
     for _ in range(2):
         found = cutegen.scaled_grouped_mm(*arguments, **SWIZZLED, offs=of_groups.ENDS, output_dtype=torch.float32)
-        assert np.allclose(found.numpy(), wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+        close(found, wanted)
     assert list(first_use._right.values()) == [True]
 
 
@@ -282,7 +282,7 @@ def test_groups_with_the_atoms_that_they_need_alone_are_copied_to_room_for_any_s
         assert ("copied: scale_a  it has 4 of the 5 atoms that any sizes need" in said) is copied
         terms: dict[str, Any] = {**SWIZZLED, "offs": offs, "output_dtype": torch.float32}
         found = cutegen.scaled_grouped_mm(a, b, scale, name, of_b, name, **terms)
-        assert np.allclose(found.numpy(), wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+        close(found, wanted)
 
 
 class Shifted:
@@ -308,32 +308,20 @@ def test_factors_of_another_group_are_noticed(
     for _ in range(2):
         terms: dict[str, Any] = {**SWIZZLED, "offs": of_groups.ENDS, "output_dtype": torch.float32}
         found = cutegen.scaled_grouped_mm(a, b, more, name, of_b, name, **terms)
-        assert np.allclose(found.numpy(), wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+        close(found, wanted)
     assert caplog.text.count("torch computes such calls instead") == 1
 
 
-def quantized_calls() -> dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]]:
-    """Calls by what they multiply, each with their arguments."""
+def quantized_calls() -> dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], Bounded]]:
+    """Calls by what they multiply, each with their arguments and the result that is quantized."""
     x, w = half(72, 256), half(160, 256).T
-    mx, _ = of_8_bits("mxf8")
-    rows, _ = groups_of_8_bits("mx")
+    mx, of_mx = of_8_bits("mxf8")
+    rows, of_rows = groups_of_8_bits("mx")
     return {
-        "f16": (cutegen.matmul, (x, w), {}),
-        "mxf8": (cutegen.scaled_mm, mx, SWIZZLED),
-        "groups of mxf8": (cutegen.scaled_grouped_mm, rows, {**SWIZZLED, "offs": of_groups.ENDS}),
+        "f16": (cutegen.matmul, (x, w), {}, Exact(x, w).before()),
+        "mxf8": (cutegen.scaled_mm, mx, SWIZZLED, of_mx),
+        "groups of mxf8": (cutegen.scaled_grouped_mm, rows, {**SWIZZLED, "offs": of_groups.ENDS}, of_rows),
     }
-
-
-def is_quantized(found: Any, wide: Any) -> None:
-    """Hold a result and its factors against the product in f32: the values of `quantize`, or next to them."""
-    values, factors = found
-    wanted, of_wanted = cutegen.quantize(wide)
-    inside = wide.abs().amax(-1) > 0  # rows that a group has
-    torch.testing.assert_close(factors[inside], of_wanted[inside], rtol=1e-5, atol=0)
-    differ = (values.view(torch.uint8) != wanted.view(torch.uint8))[inside]
-    assert differ.float().mean() <= 0.01
-    step = (values.float() - wanted.float())[inside].abs()
-    assert (step <= wanted.float()[inside].abs() / 7 + 2**-9).all()
 
 
 @pytest.mark.slow
@@ -341,21 +329,19 @@ def is_quantized(found: Any, wide: Any) -> None:
 @pytest.mark.parametrize("what", ["f16", "mxf8", "groups of mxf8"])
 def test_kernels_quantize_results_which_are_compared_too(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """If one is wrong, and where none may serve, torch quantizes the product that a kernel makes in f32."""
-    function, arguments, terms = quantized_calls()[what]
-    f32 = {"out_dtype" if function is cutegen.matmul else "output_dtype": torch.float32}
-    wide = function(*arguments, **terms, **f32)
+    function, arguments, terms, exact = quantized_calls()[what]
     for _ in range(2):
-        is_quantized(function(*arguments, **terms, quantize="e4m3"), wide)
-    assert list(first_use._right.values()) == [True, True]
+        close_quantized(function(*arguments, **terms, quantize="e4m3"), exact)
+    assert list(first_use._right.values()) == [True]
     with cutegen.matmul_settings(family="tried"):
-        is_quantized(function(*arguments, **terms, quantize="e4m3"), wide)
+        close_quantized(function(*arguments, **terms, quantize="e4m3"), exact)
     real = first_use._difference
     monkeypatch.setattr(
         first_use, "_difference", lambda *given: "planted" if given[1].request.quantized else real(*given)
     )
     monkeypatch.setattr(first_use, "_right", {})
     call_cache.table.by_attributes.clear()
-    is_quantized(function(*arguments, **terms, quantize="e4m3"), wide)
+    close_quantized(function(*arguments, **terms, quantize="e4m3"), exact)
     assert list(first_use._right.values()) == [False, True]
 
 
@@ -365,7 +351,7 @@ def test_torch_computes_factors_of_8_bits_where_only_tried_families_may_serve() 
         found = cutegen.scaled_mm(*arguments, **SWIZZLED, output_dtype=torch.float32)
         a, b, of_a, _, of_b, _ = arguments
         assert "kernel    none: torch computes it in f32" in cutegen.explain(a, b, scale_a=of_a, scale_b=of_b)
-    assert np.allclose(found.numpy(), wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+    close(found, wanted)
 
 
 def test_the_setting_says_which_families_may_serve() -> None:

@@ -14,8 +14,10 @@ from torch import Tensor  # noqa: E402
 import cutegen  # noqa: E402
 from cutegen.build import Cache  # noqa: E402
 from cutegen.errors import OperandError, RequestError  # noqa: E402
+from cutegen.verify.error_bounds import Bounded  # noqa: E402
 from tests.run.test_grouped_wgmma import compiled  # noqa: E402
 from tests.run.test_sm100_scaled_groups import MXF8, NVF4  # noqa: E402
+from tests.torch_ops.exact import close, scaled_product  # noqa: E402
 
 SWIZZLED = {"swizzle_a": "SWIZZLE_32_4_4", "swizzle_b": "SWIZZLE_32_4_4"}
 MX, NV = {"block": (1, 32), "scale": "ue8m0"}, {"block": (1, 16), "scale": "ue4m3", "dtype": "e2m1"}
@@ -57,13 +59,14 @@ def in_order(stored: Any, begin: int, rows: int, along_k: int, block: int) -> An
     return found
 
 
-def expected(recipe: str, a: Any, of_a: Any, b: Any, of_b: Any) -> Any:
-    """The product of each group in float64, from the bytes of values and factors: zeros past the last end."""
+def expected(recipe: str, a: Any, of_a: Any, b: Any, of_b: Any) -> Bounded:
+    """The product of each group, from the bytes of values and factors: zeros past the last end."""
     block, (of_a, *second_a), (of_b, *second_b) = (
         RECIPES[recipe][0]["block"][1],
         *(x if isinstance(x, tuple) else (x,) for x in (of_a, of_b)),
     )
-    along_k, found, begin, atom = -(-K // block), np.zeros((ROOM, N)), 0, 0
+    along_k, begin, atom = -(-K // block), 0, 0
+    found = Bounded(torch.zeros(ROOM, N, dtype=torch.float64), torch.zeros(ROOM, N, dtype=torch.float64))
     stored_a, stored_b = (x.view(torch.uint8).numpy() for x in (of_a, of_b))
     for group, end in enumerate(GIVEN):
         scaled = []
@@ -74,7 +77,8 @@ def expected(recipe: str, a: Any, of_a: Any, b: Any, of_b: Any) -> Any:
             scale = in_order(stored, first, len(wide), along_k, block).repeat(block, 1)[:, :K]
             scaled.append(wide * scale)
         second = float(second_a[0][group]) * float(second_b[0].reshape(-1)[0]) if second_a else 1.0
-        found[begin:end] = second * (scaled[0] @ scaled[1].T)
+        of_group = scaled_product(*scaled, second)
+        found.value[begin:end], found.error[begin:end] = of_group.value, of_group.error
         atom += -(-(end - begin) // 128) * 128
         begin = end
     return found
@@ -88,8 +92,7 @@ def test_rows_of_groups_are_multiplied_by_what_their_factors_stand_for(recipe: s
     found = cutegen.scaled_grouped_mm(
         a, b.mT, of_a, name, of_b, name, **SWIZZLED, offs=ENDS, output_dtype=torch.float32
     )
-    wanted = expected(recipe, a, of_a, b, of_b)
-    assert np.allclose(found.double().numpy(), wanted, rtol=1e-5, atol=1e-5 * np.abs(wanted).max())
+    close(found, expected(recipe, a, of_a, b, of_b))
     assert cutegen.scaled_grouped_mm(a, b.mT, of_a, name, of_b, name, **SWIZZLED, offs=ENDS).dtype == torch.bfloat16
 
 
@@ -141,9 +144,9 @@ def test_padded_groups_and_columns_have_the_same_products(recipe: str) -> None:
     x, w = matrix(ROOM, K), matrix(len(GIVEN), N, K)
     a, of_a = cutegen.quantize(x, **asked, offs=ENDS)
     b, of_b = cutegen.quantize(w, **asked)
-    packed = cutegen.scaled_grouped_mm(a, b.mT, of_a, name, of_b, name, **SWIZZLED, offs=ENDS)
+    packed = expected(recipe, a, of_a, b, of_b)
     columns = cutegen.scaled_grouped_mm(b, a.mT, of_b, name, of_a, name, **SWIZZLED, offs=ENDS)
-    assert torch.allclose(columns.float().T, packed.float(), rtol=0.02, atol=0.02 * float(packed.abs().max()))
+    close(columns.T, packed)
     begins, room = (0, *GIVEN[:-1]), 137
     sizes = torch.tensor([end - begin for begin, end in zip(begins, GIVEN, strict=True)], dtype=torch.int32)
     each = [cutegen.quantize(torch.nn.functional.pad(x[begin:end], (0, 0, 0, room - (end - begin))), **asked)
@@ -155,7 +158,7 @@ def test_padded_groups_and_columns_have_the_same_products(recipe: str) -> None:
         of_each = [of_each, torch.stack([x[1] for _, x in each])]
     padded = cutegen.scaled_grouped_mm(values, b.mT, of_each, name, of_b, name, **SWIZZLED, sizes=sizes)
     for group, (begin, end) in enumerate(zip(begins, GIVEN, strict=True)):
-        assert torch.allclose(padded[group, : end - begin].float(), packed[begin:end].float(), rtol=0.02, atol=1e-3)
+        close(padded[group, : end - begin], Bounded(packed.value[begin:end], packed.error[begin:end]))
 
 
 @pytest.mark.parametrize(
@@ -210,12 +213,9 @@ def test_factors_in_f32_need_no_ends() -> None:
 @pytest.mark.parametrize(("setting", "recipe"), [(MXF8, "mx"), (NVF4, "nv")], ids=["mxf8", "nvf4"])
 def test_a_kernel_takes_the_bytes_and_computes_what_the_call_does(setting: Any, recipe: str, kernels: Cache) -> None:
     """nvf4's second factors of a group are one number for the kernel: scale_n, their product in each column."""
-    asked, name = RECIPES[recipe]
+    asked, _ = RECIPES[recipe]
     a, of_a = cutegen.quantize(matrix(ROOM, K), **asked, offs=ENDS)
     b, of_b = cutegen.quantize(matrix(len(GIVEN), N, K), **asked)
-    wanted = cutegen.scaled_grouped_mm(
-        a, b.mT, of_a, name, of_b, name, **SWIZZLED, offs=ENDS, output_dtype=torch.float32
-    )
     (first_a, *second_a), (first_b, *second_b) = (x if isinstance(x, tuple) else (x,) for x in (of_a, of_b))
     of_row = first_a.shape[1] // 4 * 128
     words_a = first_a.view(torch.uint8).view(torch.int32).reshape(-1, of_row).numpy()
@@ -228,5 +228,4 @@ def test_a_kernel_takes_the_bytes_and_computes_what_the_call_does(setting: Any, 
     values_a, values_b = (x.view(torch.uint8).numpy() for x in (a, b))
     report = compiled(setting, kernels)[1].execute(values_a, values_b.swapaxes(-1, -2), out=out, **extras)
     assert report.violations == () == report.conventions
-    scale = float(wanted.abs().max())
-    assert np.allclose(out[: GIVEN[-1]], wanted[: GIVEN[-1]].numpy(), rtol=1e-4, atol=1e-5 * scale)
+    close(torch.from_numpy(out), expected(recipe, a, of_a, b, of_b))

@@ -25,8 +25,10 @@ from cutegen.pack.kernel_list import combinations, read_list  # noqa: E402
 from cutegen.spec import Factors, Operand, Schedule, Tile, load_spec  # noqa: E402
 from cutegen.support.toml_text import toml_value  # noqa: E402
 from cutegen.torch_ops import eager  # noqa: E402
+from cutegen.verify.error_bounds import UNIT, Bounded  # noqa: E402
 from cutegen.verify.reference import decoded_words, float64  # noqa: E402
 from tests.run.sm100_cases import Case, compiled  # noqa: E402
+from tests.torch_ops.exact import close, scaled_product  # noqa: E402
 
 SWIZZLED = {"swizzle_a": "SWIZZLE_32_4_4", "swizzle_b": "SWIZZLE_32_4_4"}
 MX, NV = {"block": (1, 32), "scale": "ue8m0"}, {"block": (1, 16), "scale": "ue4m3", "dtype": "e2m1"}
@@ -107,6 +109,34 @@ def decoded(values: Tensor, factors: Any, block: int) -> Any:
     return wide.numpy() * each * of_tensor.double().item()
 
 
+def product(a: Tensor, of_a: Any, b: Tensor, of_b: Any, block: int) -> Bounded:
+    """The product of what quantized (M, K) and (N, K) stand for, from their bytes."""
+    return scaled_product(decoded(a, of_a, block), decoded(b, of_b, block))
+
+
+def plus(exact: Bounded, bias: Tensor) -> Bounded:
+    """The product and a bias, of which an addition in f32 is off by as much again."""
+    value = exact.value + bias.double()
+    return Bounded(value, exact.error + UNIT * (value.abs() + exact.error))
+
+
+@pytest.mark.parametrize("mistake", ["one k is dropped", "a row has the factors of its neighbour"])
+@pytest.mark.parametrize(("given"), [MX, MX | {"dtype": "e2m1"}, NV], ids=["mxf8", "mxf4", "nvf4"])
+def test_bounds_tell_wrong_products_from_right_ones(mistake: str, given: dict[str, Any]) -> None:
+    """Also in the row of the least range, which a bound on the scale of the largest would not see."""
+    block = given["block"][1]
+    (a, of_a), (b, of_b) = (cutegen.quantize(matrix(rows, 200), **given) for rows in (37, 72))
+    x, y = decoded(a, of_a, block), decoded(b, of_b, block)
+    exact, least = scaled_product(x, y), int(np.abs(x).max(1).argmin())
+    close((torch.from_numpy(x) @ torch.from_numpy(y).T).float(), exact)
+    if mistake == "one k is dropped":
+        x[least, np.abs(x[least]).argmax()] = 0.0
+    else:
+        x[least, :block] *= 2.0
+    with pytest.raises(AssertionError, match=rf"the first at \({least}, "):
+        close((torch.from_numpy(x) @ torch.from_numpy(y).T).float(), exact)
+
+
 @pytest.mark.parametrize(
     ("recipe", "given"),
     [("BlockWise1x32", MX), ("BlockWise1x32", MX | {"dtype": "e2m1"}), ("BlockWise1x16", NV)],
@@ -116,10 +146,7 @@ def test_a_product_is_that_of_the_scaled_values(recipe: str, given: dict[str, An
     recipes = [recipe, "TensorWise"] if recipe == "BlockWise1x16" else recipe
     bias = torch.randn(72)
     found = cutegen.scaled_mm(a, b.T, of_a, recipes, of_b, recipes, bias=bias, output_dtype=torch.float32, **SWIZZLED)
-    block = given["block"][1]
-    x, y = decoded(a, of_a, block), decoded(b, of_b, block)
-    allowed = 2.0**-24 * 2 * 200 * np.abs(x) @ np.abs(y).T + 1e-6
-    assert (np.abs(found.double().numpy() - x @ y.T - bias.double().numpy()) <= allowed).all()
+    close(found, plus(product(a, of_a, b, of_b, given["block"][1]), bias))
     assert cutegen.scaled_mm(a, b.T, of_a, recipes, of_b, recipes, **SWIZZLED).dtype == torch.bfloat16
 
 
@@ -147,9 +174,7 @@ def test_a_kernel_computes_the_same_from_the_same_bytes(name: str, given: dict[s
         scale_b=words_b.view(torch.int32).reshape(1, -1).T,
         **extras,
     )
-    recipes = ["BlockWise1x16", "TensorWise"] if packed else "BlockWise1x32"
-    wanted = cutegen.scaled_mm(a, b.T, of_a, recipes, of_b, recipes, output_dtype=torch.float32, **SWIZZLED)
-    assert torch.allclose(found, wanted, rtol=1e-5, atol=1e-5 * float(wanted.abs().max()))
+    close(found, product(a, of_a, b, of_b, given["block"][1]))
 
 
 @pytest.mark.slow
@@ -162,7 +187,6 @@ def test_calls_take_kernels_with_such_factors_from_a_pack(
     monkeypatch.setattr("cutegen.build.builder.compile_source", None)  # nothing is compiled
     for given, another in ((MX, NV), (NV, MX)):
         (a, of_a), (b, of_b) = (cutegen.quantize(matrix(8, 256), **given) for _ in "ab")
-        wanted = cutegen.matmul(a, b.T, scale_a=of_a, scale_b=of_b)
         with cutegen.load_pack(tmp_path / "scaled.cutepack") as pack, cutegen.matmul_settings(cpu_tensors="executor"):
             found = cutegen.matmul(a, b.T, scale_a=of_a, scale_b=of_b)
             said = " ".join(cutegen.explain(a, b.T, scale_a=of_a, scale_b=of_b, arch="b200").split())
@@ -171,7 +195,7 @@ def test_calls_take_kernels_with_such_factors_from_a_pack(
             request = eager.resolved_call(call).request
             other = Matrix(*(("ue4m3", "k", 16, (1, 16)) if another is NV else ("ue8m0", "k", 16, (1, 32))))
             assert pack.answer(replace(request, scale_a=other)).open is None
-        assert torch.allclose(found.float(), wanted.float(), rtol=2**-7, atol=1e-3 * float(wanted.abs().max()))
+        close(found, product(a, of_a, b, of_b, given["block"][1]))
 
 
 def test_lists_of_calls_keep_such_factors(tmp_path: Path) -> None:
@@ -260,12 +284,10 @@ def test_copies_and_batches_are_what_kernels_read(kernels: Cache, monkeypatch: p
         a, of_a = cutegen.quantize(torch.randn(2, rows, 128), **MX)
         call = eager.Call(a, b.T, scale_a=of_a, scale_b=odd, out_dtype=torch.float32)
         assert eager.resolved_call(call).placements["scale_a"].form.shape == shape
-        wanted = torch.stack(
-            [cutegen.matmul(a[i], b.T, scale_a=of_a[i], scale_b=of_b, out_dtype="f32") for i in (0, 1)]
-        )
         with cutegen.matmul_settings(cpu_tensors="executor"):
             found = cutegen.matmul(a, b.T, scale_a=of_a, scale_b=odd, out_dtype="f32")
-        assert torch.allclose(found, wanted, rtol=1e-5, atol=1e-5 * float(wanted.abs().max()))
+        for i in (0, 1):
+            close(found[i], product(a[i], of_a[i], b, of_b, 32))
 
 
 @pytest.mark.parametrize(

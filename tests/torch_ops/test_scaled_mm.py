@@ -28,6 +28,8 @@ from cutegen.pack.building import build_all, make_pack  # noqa: E402
 from cutegen.pack.kernel_list import combinations, read_list  # noqa: E402
 from cutegen.spec import Factors  # noqa: E402
 from cutegen.support.toml_text import toml_value  # noqa: E402
+from tests.torch_ops.exact import close as assert_close  # noqa: E402
+from tests.torch_ops.exact import scaled_product  # noqa: E402
 
 BLOCK, E4M3 = 128, torch.float8_e4m3fn
 M, N, K = 72, 264, 400
@@ -73,9 +75,9 @@ def dequantized(x: Tensor, scale: Tensor) -> Tensor:
 
 
 def close(found: Tensor, exact: Tensor, of: Tensor, w: Tensor) -> bool:
-    """Rounding of bf16, and what tensor cores cut of sums: 13 bits of each instruction's of 32 products."""
+    """Rounding of the result, and what tensor cores cut of sums: 13 bits of each instruction's of 32 products."""
     cut = 2.0**-11 * of.shape[1] ** 0.5 * of.norm(dim=1)[:, None] * w.norm(dim=1) / of.shape[1] ** 0.5
-    return bool(((found.double() - exact).abs() <= 2.0**-8 * exact.abs() + cut).all())
+    return bool(((found.double() - exact).abs() <= torch.finfo(found.dtype).eps / 2 * exact.abs() + cut).all())
 
 
 @pytest.mark.parametrize(("recipe_a", "recipe_b"), PAIRS)
@@ -120,6 +122,22 @@ def test_a_batch_has_its_own_factors(computed_by: str) -> None:
     for i in range(2):
         wide = dequantized(x[i], of_x[i])
         assert close(found[i], wide @ weights.T, wide, weights)
+
+
+def test_shards_of_a_layer_have_slices_of_its_factors(computed_by: str) -> None:
+    """Of K from a block on, whatever its end; of columns; with one row, or none."""
+    x, w = torch.randn(3, K).to(E4M3), torch.randn(N, K).to(E4M3)
+    of_x, of_w = factors(3, OF_ROWS), factors(N, OF_BLOCKS)
+    wide, weights = dequantized(x, of_x), dequantized(w, of_w)
+    shards = [(slice(3), slice(N), slice(256, 400)), (slice(3), slice(N), slice(128, 288))]
+    shards += [(slice(3), slice(128, N), slice(K)), (slice(1, 2), slice(N), slice(K)), (slice(0), slice(N), slice(K))]
+    for rows, columns, k in shards:
+        a, b = x[rows, k], w[columns, k]
+        of_k = slice(k.start and k.start // BLOCK, -(-(k.stop or K) // BLOCK))
+        scales = of_x[rows, of_k], of_w[columns.start and columns.start // BLOCK :, of_k].T
+        found = cutegen.scaled_mm(a, b.T, scales[0], OF_ROWS, scales[1], OF_BLOCKS)
+        own, own_weights = wide[rows, k], weights[columns, k]
+        assert close(found, own @ own_weights.T, own, own_weights)
 
 
 @pytest.mark.dsl
@@ -319,7 +337,37 @@ REFUSED: dict[str, tuple[Callable[..., Any], type[Exception], str]] = {
     "factors of f16": (
         lambda x, w, a, b: cutegen.matmul(x, w.T, scale_a=a.half(), scale_b=b.T),
         OperandError,
-        "scale_a: found dtype f16; expected f32",
+        r"scale_a: found dtype f16; expected f32; `scale_a.float\(\)`",
+    ),
+    "factors of integers": (
+        lambda x, w, a, b: cutegen.matmul(x, w.T, scale_a=a.int(), scale_b=b.T),
+        OperandError,
+        "scale_a: found dtype s32; expected f32$",
+    ),
+    "powers of two of 8 bits": (
+        lambda x, w, a, b: cutegen.scaled_mm(x, w.T, a, OF_ROWS, b.T.abs().to(torch.float8_e8m0fnu), OF_BLOCKS),
+        OperandError,
+        r"scale_b: found ue8m0 for blocks of 128 x 128; expected f32: .* of 1 x 32 or 1 x 16; `scale_b.float\(\)`",
+    ),
+    "factors on another device": (
+        lambda x, w, a, b: cutegen.scaled_mm(x, w.T, a, OF_ROWS, b.T.to("meta"), OF_BLOCKS),
+        OperandError,
+        r'scale_b: found device meta; expected cpu, the device of a; `scale_b.to\("cpu"\)`',
+    ),
+    "weights as they are stored": (
+        lambda x, w, a, b: cutegen.scaled_mm(x, w, a, OF_ROWS, b.T, OF_BLOCKS),
+        OperandError,
+        r"mat_b: found shape \(264, 400\), so K = 264; expected K = 400, as in mat_a; `mat_b.mT`, if it is",
+    ),
+    "a shard that begins within a block of K": (
+        lambda x, w, a, b: cutegen.scaled_mm(x[:, 200:], w[:, 200:].T, a[:, 1:], OF_ROWS, b[:, 1:].T, OF_BLOCKS),
+        OperandError,
+        r"scale_a: found shape \(72, 3\); expected \(72, 2\) .*; blocks begin at the first K: give a shard of a that",
+    ),
+    "a shard that begins within a block of columns": (
+        lambda x, w, a, b: cutegen.matmul(x, w[120:].T, scale_a=a, scale_b=b.T),
+        OperandError,
+        r"scale_b: found shape \(4, 3\); expected \(4, 144\) or \(4, 2\): .*; blocks begin at the first of the columns",
     ),
     "operands of 16 bits": (
         lambda x, w, a, b: cutegen.matmul(x.half(), w.half().T, scale_a=a, scale_b=b.T),
@@ -367,8 +415,7 @@ def test_factors_of_tensors_and_of_rows_are_those_of_matmul(recipe: str, shape_a
     x, w = torch.randn(M, K).to(E4M3), torch.randn(N, K).to(E4M3)
     of_a, of_b = torch.rand(shape_a), torch.rand(shape_b)
     found = cutegen.scaled_mm(x, w.T, of_a, recipe, [of_b], [recipe], output_dtype=torch.float32)
-    exact = (x.double() * of_a.double()) @ (w.double().T * of_b.double())
-    torch.testing.assert_close(found.double(), exact, rtol=1e-4, atol=1e-3)
+    assert_close(found, scaled_product(x.double() * of_a.double(), w.double() * of_b.double().reshape(-1, 1)))
     with pytest.raises(OperandError, match=f"for {recipe}"):
         cutegen.scaled_mm(x, w.T, torch.rand(3, 5), recipe, of_b, recipe)
 
