@@ -134,14 +134,9 @@ def _pipeline_parts(plan: GemmPlan) -> tuple[str, ...]:
     of_cluster = bulk.ab_pipeline(plan).scope is Scope.CLUSTER
     return (
         *(("pipelines/k_tiles_of_cluster.py.j2",) if of_cluster else ()),
-        *(("pipelines/turn.py.j2", f"pipelines/turn_of_{_turn_of(plan)}.py.j2") if plan.loop.pipeline(TURN) else ()),
+        *(("pipelines/turn.py.j2",) if plan.loop.pipeline(TURN) else ()),
         *(("pipelines/slices.py.j2",) if plan.loop.pipeline(SLICES) else ()),
     )
-
-
-def _turn_of(plan: GemmPlan) -> str:
-    """Return what warpgroups that take turns do in one: tiles, or k-tiles."""
-    return "k_tiles" if plan.mma.role.turns is Turns.K_TILES else "tiles"
 
 
 def _turn_parts(plan: GemmPlan) -> tuple[str, ...]:
@@ -362,7 +357,6 @@ def _turn_holes(plan: GemmPlan) -> dict[str, str]:
     in_turn = plan.mma.role.turns is Turns.LAST_K_TILES
     return {
         **scheduler.each_tile(plan),
-        "turn_unit": "k-tile" if plan.mma.role.turns is Turns.K_TILES else "tile",
         "slice_of_group": "0" if plan.mma.role.alternates else "group * 128",
         "of_stages": "stage, phase, held, last" if in_turn else "stage: Int32, phase: Int32",
         "passed_stages": "stage, phase, held, last" if in_turn else "stage, phase",
@@ -492,7 +486,6 @@ def _settled(plan: GemmPlan) -> ConstantsByDecision:
         ),
         "mma.atom_layout": (f"MMA_ATOM_LAYOUT = {plan.tiled_mma.atom_layout.shape}", *_warps(plan)),
         "mma.promote_k": _promotion(plan),
-        "schedule.k_tiles": (),  # only a comment: the loop over k-tiles shows the decision
         "schedule.consumers": (),  # only a comment: the loop over tiles shows the decision
         "schedule.last_k_tiles": (),  # only a comment: the loop over k-tiles shows the decision
         "schedule.promoted_sums": _waves(plan),

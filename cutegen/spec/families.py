@@ -55,7 +55,6 @@ _OF_SMALL_INSTRUCTIONS = {
     "mma.promote_k": "its sums stay in the accumulators",
     "epilogue.quantize": "the threads of a row of C are in several warps",
     "schedule.consumers": "its instructions are not per warpgroup",
-    "schedule.k_tiles": "its instructions are not per warpgroup",
     "schedule.tiles": "its CTAs have their tiles from the launch on",
     "schedule.swap": "its instructions are small along both M and N",
 }
@@ -95,7 +94,6 @@ TCGEN05 = PartKeys(
         "mma.promote_k": "sums are promoted where factors of f32 scale them, and K is that of a block",
         "mma.tf32": "tcgen05.mma reads f32 elements in shared memory, and ignores their low bits",
         "schedule.consumers": "one elected thread multiplies for a CTA",
-        "schedule.k_tiles": "one elected thread multiplies for a CTA",
         "s2r.a.atom": "tcgen05.mma reads shared memory by matrix descriptors",
         "s2r.b.atom": "tcgen05.mma reads shared memory by matrix descriptors",
     },

@@ -27,6 +27,9 @@ _A_SPEC = "a spec: family, and under [problem] the operands a, b and c"
 _AS_TOML = '{"problem": {"a": {"dtype": "f16"}}} is written problem.a.dtype = "f16"'
 EVIDENCE = "tuned"
 """The table that a record of `cutegen tune` has in addition to its spec; specs ignore it."""
+REMOVED = {"schedule.k_tiles": "k-tiles in turn were slower wherever they were timed"}
+"""Keys that specs had, and why they no longer have them."""
+
 _KEYS_BY_DOTTED_NAME = dict(known_keys(GemmSpec))
 
 
@@ -121,6 +124,8 @@ def _unknown_key(name: str, keys: Mapping[str, Key], prefix: str, file: str) -> 
     close = nearest(name, keys)
     meant = [f"did you mean {prefix}{close}?"] if close else []
     fix = "; ".join(meant + [f"the key {name} exists as {dotted}" for dotted in elsewhere[:1]]) or "leave it out"
+    if (why := REMOVED.get(prefix + name)) is not None:
+        fix = f"leave it out: {why}"
     return SpecError(
         file=file, key=prefix + quoted_key(name), found="an unknown key", expected=", ".join(keys), fix=fix
     )

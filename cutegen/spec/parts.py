@@ -512,8 +512,7 @@ class Schedule(Part):
     `reduction` is how their sums are added: through a workspace in a fixed order, the same but first in the shared
     memory of a cluster, or by atomic additions to C. With `swap` the kernel multiplies B by A, which suits few rows of
     C. `cluster` are the CTAs along M and N that share copies, and along K those that add a tile's slices. `consumers`
-    is the schedule of the MMA warpgroups: "cooperative" on one tile, or "pingpong", each on its own tile. Two that
-    share a tile may multiply its `k_tiles` "in_turn", one after the other, instead of "at_will".
+    is the schedule of the MMA warpgroups: "cooperative" on one tile, or "pingpong", each on its own tile.
     `programmatic` launches may begin before their predecessor on the stream has ended; with "weights" they copy
     `weights` before that, B, which is A in the spec of a swapped product. With a `pace` a CTA requests a
     tile's k-tiles at most one per N clock cycles. `tiles` of running CTAs are "static", or "dynamic": those of CTAs
@@ -524,7 +523,6 @@ class Schedule(Part):
     split_k: values.SliceCount | None = None
     reduction: values.Reduction | None = None
     consumers: values.Consumers | None = None
-    k_tiles: values.KTiles | None = None
     swap: values.Flag | None = None
     cluster: values.ClusterCtas | None = None
     programmatic: values.Programmatic | None = None

@@ -90,6 +90,5 @@ Reduction: TypeAlias = Annotated[str, checks.OneOf(("workspace", "cluster", "ato
 ClusterCtas: TypeAlias = Annotated[tuple[int, ...], checks.ClusterExtents()]
 Tiles: TypeAlias = Annotated[str, checks.OneOf(("static", "dynamic"))]
 Consumers: TypeAlias = Annotated[str, checks.OneOf(("cooperative", "pingpong"))]
-KTiles: TypeAlias = Annotated[str, checks.OneOf(("at_will", "in_turn"))]
 PaceCycles: TypeAlias = Annotated[int, checks.Integer(0, 65536, "0 does not delay copies")]
 SliceCount: TypeAlias = Annotated[int, checks.Integer(1, MOST_SLICES, "1 leaves K whole")]

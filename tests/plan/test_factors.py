@@ -15,8 +15,6 @@ from cutegen.hardware import BULK_TENSOR
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.kernel.accumulator import Promotion
 from cutegen.plan.kernel.handshakes import prove_handshakes
-from cutegen.plan.kernel.pipeline import TURN, Turns
-from cutegen.plan.kernel.program import Action, KernelLoop
 from cutegen.plan.operands.factors import factors_bytes, most_blocks
 from cutegen.plan.prove import prove
 from cutegen.plan.values.fragments import ReadByThreads
@@ -205,44 +203,6 @@ def test_the_proof_counts_the_lanes_that_arrive(count: int, left_out: int, said:
 )
 def test_a_box_of_factors_needs_a_tensor_map(asked: dict[str, Any], said: str) -> None:
     with pytest.raises(SpecError, match=said):
-        plan(spec(**asked), "sm_90")
-
-
-def test_warpgroups_in_turn_pass_the_turn_on_with_each_k_tile() -> None:
-    """The proof executes it: a turn that is not passed on, not waited for, or that both begin with, is an error."""
-    right = planned(schedule=Schedule(k_tiles="in_turn"))
-    loop, named = right.loop, {x.name: x for x in right.loop.pipelines}
-    assert (named["turn"].stages, named["turn"].full.count) == (2, 4)
-    assert right.mma.role.turns is Turns.K_TILES
-    producer, mma = loop.programs
-    (k_tiles,) = mma.ranges
-
-    def without(action: Action) -> KernelLoop:
-        slots = tuple(tuple(x for x in slot if (x.action, x.pipeline) != (action, TURN)) for slot in k_tiles.slots)
-        tile = tuple(replace(x, slots=slots) if x is k_tiles else x for x in mma.tile)
-        return replace(loop, programs=(producer, replace(mma, tile=tile)))
-
-    begins = replace(named["turn"], full=replace(named["turn"].full, credits=2))
-    both = replace(loop, pipelines=tuple(begins if x.name == TURN else x for x in loop.pipelines))
-    with pytest.raises(ProofError, match=r"all wait forever, .* group 1 of mma waits for `full` of turn, turn 1"):
-        prove_handshakes(without(Action.COMMIT))
-    for wrong in (without(Action.WAIT), both):
-        with pytest.raises(ProofError, match="pipeline turn: "):
-            prove_handshakes(wrong)
-
-
-@pytest.mark.parametrize(
-    ("asked", "said"),
-    [
-        ({"schedule": Schedule(k_tiles="in_turn", consumers="pingpong"), "tile": Tile((64, 96, 128))}, "ping-pong"),
-        ({"schedule": Schedule(k_tiles="in_turn"), "tile": Tile((64, 96, 128))}, "1 warpgroup"),
-        ({"schedule": Schedule(k_tiles="in_turn"), "tile": Tile((192, 128, 128))}, "3 warpgroups"),
-    ],
-)
-def test_only_two_warpgroups_of_a_tile_multiply_k_tiles_in_turn(asked: dict[str, Any], said: str) -> None:
-    with pytest.raises(
-        SpecError, match=rf'schedule.k_tiles: found "in_turn" with {said}.*; leave schedule.k_tiles out'
-    ):
         plan(spec(**asked), "sm_90")
 
 

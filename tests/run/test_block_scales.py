@@ -73,7 +73,7 @@ def made(setting: Setting, kernels: Cache, edit: Callable[[str], str] = str) -> 
 
 
 ROWS, BLOCKS = 1, 128
-PINGPONG, IN_TURN = Schedule(consumers="pingpong"), Schedule(k_tiles="in_turn")
+PINGPONG = Schedule(consumers="pingpong")
 SHIPPED = (
     Setting((ROWS, BLOCKS)),
     Setting((ROWS, BLOCKS), (64, 96), schedule=PINGPONG),  # tiles begin within a block
@@ -97,8 +97,7 @@ OTHERS = (
     Setting((ROWS, ROWS), (64, 96, 32), majors=("k", "k"), schedule=Schedule(swap=True)),
     Setting((ROWS, BLOCKS), (256, 128)),  # in waves of 64 rows, through one set of partial sums
     Setting((BLOCKS, BLOCKS), (256, 120), schedule=Schedule(cluster=(1, 2))),
-    Setting((ROWS, BLOCKS), schedule=IN_TURN),
-    Setting((ROWS, BLOCKS), (128, 128, 64), aligns=(4, None), schedule=replace(IN_TURN, cluster=(2, 1))),
+    Setting((ROWS, BLOCKS), (128, 128, 64), aligns=(4, None), schedule=Schedule(cluster=(2, 1))),
 )
 ANY = (4, 4)
 """Strides that are multiples of no more than an element."""
@@ -379,8 +378,8 @@ def test_a_block_of_two_k_tiles_that_is_scaled_otherwise_is_noticed(right: str, 
 @pytest.mark.slow
 def test_a_turn_that_is_not_passed_on_is_noticed(kernels: Cache) -> None:
     edit = replaced("cute.arch.mbarrier_arrive(turn + (1 - group))", "pass")
-    planned, kernel = made(Setting((ROWS, BLOCKS), schedule=IN_TURN), kernels, edit)
-    assert "wait" in failure(planned, kernel, 128, 128, 272)
+    planned, kernel = made(Setting((ROWS, BLOCKS), (64, 96), schedule=PINGPONG), kernels, edit)
+    assert "wait" in failure(planned, kernel, 128, 200, 272)
 
 
 @pytest.mark.dsl

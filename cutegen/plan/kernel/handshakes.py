@@ -401,8 +401,7 @@ class _Recorder:
             case Item.TILE:
                 item = self.tile
             case Item.TURN:
-                turns = self.visit * k_tiles + k_tile if isinstance(each, Range) else self.visit
-                item = turns * self.role.groups + self.group
+                item = self.visit * self.role.groups + self.group
             case Item.SUB_TILE:
                 item = self.visit * (each.times if isinstance(each, Section) else 1) + time
         self._handshake(step, end, item + step.ahead)

@@ -18,10 +18,9 @@ which the hardware reallocates registers as a whole.
 
 
 class Turns(StrEnum):
-    """Work that groups of a role do one after the other: tiles of their own (ping-pong), k-tiles of one, or its end."""
+    """Work that groups of a role do one after the other: tiles of their own (ping-pong), or the end of one tile."""
 
     TILES = "tiles"
-    K_TILES = "k-tiles"
     LAST_K_TILES = "last k-tiles"
 
 

@@ -309,21 +309,12 @@ def promoted(
     tensor core's sums a warpgroup's own do. A turn then has `PROMOTED_TILES` k-tiles: all but the last are waited for,
     and their stages released, after the next one's multiplications are issued. The remaining k-tiles run one by one.
     If `staggered`, the second warpgroup begins when the second k-tile has arrived, if there is one. In `waves` a k-tile
-    has as many groups of multiplications, each waited for before the next. If groups multiply k-tiles in turn,
-    each waits for its turn before a k-tile's multiplications, and passes it on when they are issued. `fetches` are the
-    copies of a k-tile.
+    has as many groups of multiplications, each waited for before the next. `fetches` are the copies of a k-tile.
     """
-    in_turn = _role(roles, MMA).turns is Turns.K_TILES
-    take, give = ((), ()) if in_turn else _turn(pipelines)
+    take, give = _turn(pipelines)
     drain = (Step(Action.MMA_WAIT, pending=0), Step(Action.RELEASE))
     between = (Step(Action.MMA_WAIT, pending=0), Step(Action.MMA_FENCE), Step(Action.MMA_COMMIT))
-    multiplied = _multiplied(k_blocks)
-    if in_turn:
-        first, *others = multiplied
-        wait, *issue = first
-        pass_on = (Step(Action.COMMIT, 1, pipeline=TURN),)
-        multiplied = ((wait, Step(Action.WAIT, pipeline=TURN), *issue), *others, pass_on)
-    alone = (*multiplied, *(between,) * (waves - 1), drain)
+    alone = (*_multiplied(k_blocks), *(between,) * (waves - 1), drain)
     later = (Section((Step(Action.WAIT, 1, below=Mark.END),), group=1),) if staggered else ()
     if sets == 1:
         k_tiles: tuple[Range, ...] = (Range(RangeName.TURN, alone, Mark.FIRST, Mark.END),)

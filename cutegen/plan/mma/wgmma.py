@@ -32,9 +32,7 @@ from cutegen.plan.predict import available_registers
 from cutegen.plan.schedule.cluster import choose_cluster
 from cutegen.plan.schedule.consumers import (
     COOPERATIVE,
-    IN_TURN,
     choose_consumers,
-    choose_k_tiles,
     choose_last_k_tiles,
     most_registers,
     pingpong,
@@ -345,9 +343,8 @@ def promoted_sets(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents, target
 
 
 def _takes_one_set(spec: GemmSpec) -> bool:
-    """Return whether warpgroups take turns, or the last k-tile of a part of K is cleared from its end on."""
-    of_k = spec.problem.groups is not None and spec.problem.groups.of == "k"
-    return of_k or spec.schedule.k_tiles == IN_TURN
+    """Return whether the last k-tile of a part of K is cleared from its end on."""
+    return spec.problem.groups is not None and spec.problem.groups.of == "k"
 
 
 def sum_registers(extents_mn: tuple[int, int], element: DType, threads: int) -> int:
@@ -716,18 +713,9 @@ class Wgmma(Mma):
             grouped=spec.problem.groups is not None,
             waves=in_waves,
         )
-        in_turn = choose_k_tiles(
-            spec,
-            prod(warpgroups.value),
-            pingpong=consumers.value,
-            sets=sets,
-            promoted=promote_k > 0,
-            waves=in_waves,
-        )
-        asked = ((consumers, Turns.TILES), (in_turn, Turns.K_TILES), (last, Turns.LAST_K_TILES))
-        turns = next((turns for choice, turns in asked if choice is not None and choice.value), None)
+        turns = Turns.TILES if consumers.value else Turns.LAST_K_TILES if last is not None and last.value else None
         groups = 2 if consumers.value else prod(warpgroups.value)
-        choices = filter(None, (cta_tile, atom, warpgroups, consumers, last, cluster, promotion, sums, in_turn))
+        choices = filter(None, (cta_tile, atom, warpgroups, consumers, last, cluster, promotion, sums))
         tiled_mma = TiledMma(atom.value, warpgroups.value)
         mma = MmaPlan(
             cta_tile=cta_tile.value,

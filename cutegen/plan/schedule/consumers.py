@@ -1,4 +1,4 @@
-"""Rules for the consumer warpgroups: one tile or each its own, its k-tiles at once or in turn, and their registers."""
+"""Rules for consumer warpgroups: one tile or each its own, its last k-tiles at once or in turn, and their registers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cutegen.hardware.units import WARPGROUP, WGMMA_ROWS
 from cutegen.plan.predict import REGISTER_GRANULE, available_registers
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.spec import GemmSpec
-from cutegen.support.words import extents, plural
+from cutegen.support.words import extents
 
 # Rule for the consumer warpgroups: together on one tile (cooperative), or each on a tile of its own (ping-pong).
 #
@@ -160,40 +160,3 @@ def choose_last_k_tiles(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents, 
     )
     together = Rejected(SIDE_BY_SIDE, "tensor cores would wait while both store C")
     return Choice(True, Decision(LAST_K_TILES, IN_TURNS, why, rejected=(together,)))
-
-
-# Rule for the order in which two warpgroups issue the k-tiles of a tile that they share.
-#
-# A warpgroup waits for its multiplications before it promotes their sums. If both begin at once and tensor cores take
-# an instruction of each in turn, both end together, and nothing is multiplied while both promote. In turns, after
-# CUTLASS's `OrderedSequenceBarrier`, one promotes while the other one's multiplications run.
-
-
-K_TILES, IN_TURN = "schedule.k_tiles", "in_turn"
-
-
-def choose_k_tiles(
-    spec: GemmSpec, warpgroups: int, *, pingpong: bool, sets: int, promoted: bool, waves: tuple[int, int] = (1, 1)
-) -> Choice[bool] | None:
-    """Return whether warpgroups that share a tile issue its k-tiles in turn; None if the spec does not say.
-
-    Raises SpecError where that is not two warpgroups that promote one set of sums of every k-tile.
-    """
-    if (asked := spec.schedule.k_tiles) is None:
-        return None
-    if asked != IN_TURN:
-        return Choice(False, Decision.as_given(K_TILES, asked, "each issues its multiplications as soon as it can"))
-    lacks = {
-        "ping-pong: each warpgroup has tiles of its own": pingpong,
-        f"{plural(warpgroups, 'warpgroup')}": warpgroups != 2,
-        "sums that stay in the accumulators": not promoted,
-        "two sets of sums, one of which is multiplied while the other is promoted": sets > 1,
-        "sums of both members of pairs, one after the other": waves[1] > 1,
-        f"sums of {plural(waves[0], 'block')} of {WGMMA_ROWS} rows, one after the other": waves[0] > 1,
-        "groups, in which a warpgroup may have no rows": spec.problem.groups is not None,
-    }
-    if found := next((words for words, holds in lacks.items() if holds), ""):
-        expected = "two warpgroups that share a tile, and promote one set of sums of each k-tile"
-        raise spec.error(K_TILES, found=f'"{asked}" with {found}', expected=expected, fix="leave schedule.k_tiles out")
-    why = "a warpgroup promotes its sums while the multiplications of the other one run"
-    return Choice(True, Decision.as_given(K_TILES, asked, why))
