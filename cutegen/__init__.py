@@ -8,8 +8,6 @@
 Importing this needs neither the CuTe DSL nor torch nor a GPU.
 """
 
-from __future__ import annotations
-
 import sys
 from importlib import import_module
 from importlib.util import find_spec

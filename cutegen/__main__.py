@@ -1,7 +1,5 @@
 """`cutegen`, and `python -m cutegen`: the command line, or why there is none."""
 
-from __future__ import annotations
-
 import io
 import os
 import signal

@@ -1,7 +1,5 @@
 """The main functions on a spec: its plan, its source, an artifact, a kernel to call."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from functools import lru_cache

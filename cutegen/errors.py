@@ -19,8 +19,6 @@
 A message has a location and a fix: where, what was found, what was expected, the nearest valid value.
 """
 
-from __future__ import annotations
-
 import copyreg
 from typing import Any, ClassVar
 

@@ -4,8 +4,6 @@ y = cutegen.grouped_mm(x, w.mT, offs=ends)           # as torch.nn.functional.gr
 y = cutegen.grouped_mm(x3, w.mT, sizes=counts)       # (G, R, K): the first counts[g] rows of each group
 """
 
-from __future__ import annotations
-
 import inspect
 import sys
 from typing import Any, Literal

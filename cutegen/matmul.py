@@ -6,8 +6,6 @@ cutegen.prepare(x, w.T, bias=b, activation="gelu", rows=range(1, 257))
 cutegen.prepare(model, tokens)
 """
 
-from __future__ import annotations
-
 import inspect
 import sys
 from collections import Counter

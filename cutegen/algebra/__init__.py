@@ -3,8 +3,6 @@
 Layouts, swizzles and composition come from tensor-layouts; this package adds the rest, exactly as in CuTe C++.
 """
 
-from __future__ import annotations
-
 from cutegen.algebra.expressions import parse_expression
 from cutegen.algebra.layout import (
     ComposedLayout,

@@ -5,8 +5,6 @@ innermost mode on: `1@0@1`. Such are the layouts of identity tensors and of TMA'
 "CuTe TMA Tensors").
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

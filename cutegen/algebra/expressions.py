@@ -1,7 +1,5 @@
 """Layout expressions for users: layouts in CuTe's notation, and CuTe's operations on them under their own names."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

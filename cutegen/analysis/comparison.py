@@ -1,7 +1,5 @@
 """Several specs side by side: decisions, costs, the compiler's results and GPU measurements."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum

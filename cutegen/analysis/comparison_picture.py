@@ -1,7 +1,5 @@
 """A comparison as a picture: differing decisions in words, and countable quantities as bars."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from cutegen.analysis.comparison import Comparison, Row, Section

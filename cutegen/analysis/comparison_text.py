@@ -1,7 +1,5 @@
 """A comparison as text for people, differences first, and as plain values for programs."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Iterator, Sequence
 from itertools import groupby, zip_longest

@@ -1,7 +1,5 @@
 """Finds what the given keys of a spec cost: its plan beside the one that the same spec has without a key."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """Hardware counters: the plan's prediction for one launch, and what ncu counted."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math

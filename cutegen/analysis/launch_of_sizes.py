@@ -1,7 +1,5 @@
 """A launch for given sizes of its groups: tiles, k-tiles, how much of them the groups fill, and the predicted time."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate

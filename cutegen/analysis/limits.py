@@ -4,8 +4,6 @@ CTAs on one SM share its resources, so the cycles per k-tile do not depend on ho
 is the least time of a k-tile; reaching it requires that all other resources' work is hidden.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction

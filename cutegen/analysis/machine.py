@@ -4,8 +4,6 @@ Each kernel runs in a process of its own (`machine_kernel.py`), so a fault, or a
 file has no paths, and nothing of the machine but its GPU, driver and packages.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

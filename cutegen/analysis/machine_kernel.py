@@ -4,8 +4,6 @@ Prints a row of `cutegen report --machine` as JSON. A kernel that faults or does
 Operands are drawn by NumPy on the host, so they, and a right result, have the same bits on every machine.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sys

@@ -1,7 +1,5 @@
 """The same kernel on a GPU: its times and the ceilings, and the hardware counters of its launch; or why not."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """One kernel on one problem: the plan's predictions and the results of compiler, CPU executor and GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

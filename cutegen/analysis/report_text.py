@@ -1,7 +1,5 @@
 """A report for people and for programs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any

@@ -1,7 +1,5 @@
 """The benchmark: contenders run in turn on the same random operands, after every result has been checked."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

@@ -3,8 +3,6 @@
 Measured, once per run.
 """
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass

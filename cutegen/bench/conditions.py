@@ -1,7 +1,5 @@
 """Conditions of a run: the GPU's state, the driver, and the packages whose versions affect times."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Iterable, Mapping
 from contextlib import suppress

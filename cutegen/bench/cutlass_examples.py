@@ -1,7 +1,5 @@
 """CUTLASS's examples of the CuTe DSL as contenders, for Ampere and Hopper, compiled once for all problems."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Groups in a benchmark: their sizes, and torch's two ways to multiply them, one call or a product for each group."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial

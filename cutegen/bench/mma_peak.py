@@ -6,8 +6,6 @@ GEMM. Operands are random, of magnitude 0.5 to 2. B and its negative alternate, 
 range for any number of iterations.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from cutegen.algebra import size

@@ -4,8 +4,6 @@ A CTA reads 32 KiB: every thread has eight 16-byte vectors in flight, and a warp
 in practice: a thread stores its digest only if it has one particular value of 2^32.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 ENTRY = "read_peak"

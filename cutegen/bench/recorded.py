@@ -1,7 +1,5 @@
 """The calls that a program made, torch beside cutegen: each is measured, and weighted by how often it was made."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

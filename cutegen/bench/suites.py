@@ -1,7 +1,5 @@
 """Problems to measure: the named suites of `cutegen bench`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from cutegen.contract.problem import ProblemShape

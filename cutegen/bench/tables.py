@@ -1,7 +1,5 @@
 """Ceilings, results and times of recorded calls in tables: for people, for a page, and for programs."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Iterator, Sequence

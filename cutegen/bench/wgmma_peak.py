@@ -7,8 +7,6 @@ instructions as in a real GEMM. B and its negative alternate, which keeps the su
 number of iterations.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from cutegen.bench.peak_kernel import NEGATION, WGMMA_N, MmaTypes, PeakKernel, begun, draw, looped, stored

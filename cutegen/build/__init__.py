@@ -18,8 +18,6 @@ and `manifest.json`. There is no host code and no pickle in it, so an entry can 
 Events that deserve attention but are not errors are logged as one line to the logger `cutegen.build`.
 """
 
-from __future__ import annotations
-
 from cutegen.build.artifact import Artifact, Digest, InstructionCounts, Manifest, open_artifact
 from cutegen.build.builder import build
 from cutegen.build.cache import Cache, CacheInfo, Damage, Entry, Miss, Removed, explain_miss

@@ -1,7 +1,5 @@
 """The build: look up, else compile, check the result, and publish it."""
 
-from __future__ import annotations
-
 import atexit
 import logging
 import os

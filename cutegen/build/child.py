@@ -6,8 +6,6 @@ file imports nothing of cutegen: the process starts as fast as Python does. Modu
 from the given paths. It writes `kernel.ptx` and `kernel.cubin` to the current directory.
 """
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import importlib.util

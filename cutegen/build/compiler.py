@@ -1,7 +1,5 @@
 """Runs the CuTe DSL in a child process with a time limit, and turns every failure into a CompileError."""
 
-from __future__ import annotations
-
 import math
 import os
 import re

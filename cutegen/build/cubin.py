@@ -4,8 +4,6 @@ A cubin is a 64-bit little-endian ELF image. Its section `.nv.info` lists attrib
 those of functions are pairs (symbol index, value). Checked against `ptxas -v` for sm_80, 90a, 100a and 120a.
 """
 
-from __future__ import annotations
-
 import shutil
 import struct
 import subprocess

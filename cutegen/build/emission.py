@@ -6,8 +6,6 @@ plan's (`cutegen/plan/kernel/program.py`). If the MMAs differ as well, the compi
 is a warning. Each mbarrier of the plan's pipelines is initialized once, with its count of arrivals.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping

@@ -7,8 +7,6 @@ A row is written when its kernel is requested. The calls of `cutegen.matmul` tha
 extents, and the counts are added to the row now and then, and when the process ends.
 """
 
-from __future__ import annotations
-
 import atexit
 import logging
 import os

@@ -4,8 +4,6 @@ The key is a SHA-256 over everything that determines the compiler's output, and 
 level. Two requests with the same key have the same PTX.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Tables of a build's results, and of the reasons for a cache miss: for people and for programs."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Any
 

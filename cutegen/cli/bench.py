@@ -1,7 +1,5 @@
 """`cutegen bench`: kernels against torch, Triton and the hardware's ceilings, in one run."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """`cutegen build`: find kernels in the cache, or compile them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path

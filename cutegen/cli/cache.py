@@ -1,7 +1,5 @@
 """`cutegen cache`: what is cached, how large it is, whether it is intact, and why a lookup missed."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`cutegen check`: a foreign kernel, executed in several orders on the CPU."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated

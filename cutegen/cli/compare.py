@@ -1,7 +1,5 @@
 """`cutegen compare`: two or more specs side by side, differences first."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`cutegen doctor`: what this machine has, and what will and will not work on it."""
 
-from __future__ import annotations
-
 import platform
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass

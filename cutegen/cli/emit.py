@@ -1,7 +1,5 @@
 """`cutegen emit`: any stage from a spec to machine code: source, PTX, SASS, cubin; or a header for C++."""
 
-from __future__ import annotations
-
 import os
 import sys
 from base64 import b64encode

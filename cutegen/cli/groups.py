@@ -1,7 +1,5 @@
 """The groups that options of a verb name: their number and their sizes, listed or by a distribution."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from cutegen.cli.options import named_problem, parse_sizes

@@ -1,7 +1,5 @@
 """`cutegen list`: the shipped specs."""
 
-from __future__ import annotations
-
 from cutegen.cli.options import JsonOption, OutOption
 from cutegen.cli.output import Answer
 from cutegen.spec import load_spec, shipped_specs

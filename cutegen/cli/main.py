@@ -1,7 +1,5 @@
 """Entry point of the command line: runs the verb and turns every error into one line and an exit code."""
 
-from __future__ import annotations
-
 import errno
 import io
 import logging

@@ -1,7 +1,5 @@
 """Shared by `cutegen build` and `cutegen pack`: naming many kernels, building them, reporting failures."""
 
-from __future__ import annotations
-
 import logging
 import signal
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Arguments and options that several verbs share."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Collection, Sequence

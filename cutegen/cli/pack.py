@@ -1,7 +1,5 @@
 """`cutegen pack`: many kernels compiled ahead of time into one file, or the contents of such a file."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Annotated

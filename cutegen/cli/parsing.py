@@ -4,8 +4,6 @@ The parser would keep the last value and say nothing: a script that adds `--prob
 the answer to another question.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from typing import Any

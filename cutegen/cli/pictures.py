@@ -1,7 +1,5 @@
 """The formats of `cutegen show`, and the output of pictures to a file or to stdout."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Collection, Mapping
 from enum import StrEnum

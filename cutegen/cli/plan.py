@@ -1,7 +1,5 @@
 """`cutegen plan`: every decision and its predicted cost."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import typer

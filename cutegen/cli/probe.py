@@ -1,7 +1,5 @@
 """`cutegen probe`: only the loads of a spec from shared memory to registers."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from cutegen.api import compile_probe

@@ -1,7 +1,5 @@
 """Shows the progress of a long job on stderr: a bar on a terminal, removed at the end; otherwise lines."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Iterator

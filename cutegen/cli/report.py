@@ -1,7 +1,5 @@
 """`cutegen report`: one kernel on one problem, predicted and actual; or every kernel on this machine, to be sent."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

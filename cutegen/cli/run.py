@@ -1,7 +1,5 @@
 """`cutegen run`: runs a kernel on random data and checks it against float64, or executes a PTX file on the CPU."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec

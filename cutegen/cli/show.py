@@ -1,7 +1,5 @@
 """`cutegen show`: the layouts of a plan, part by part, or any layout expression, as text or picture."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace

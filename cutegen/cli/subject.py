@@ -1,7 +1,5 @@
 """Subject of a verb: a spec, a folder with a built artifact, or a kernel file, possibly edited."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from dataclasses import dataclass

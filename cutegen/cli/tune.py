@@ -1,7 +1,5 @@
 """`cutegen tune`: measures and keeps the fastest spec for each problem on this GPU, and manages the records."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 Help is written from this table, so that `cutegen --help` imports none of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

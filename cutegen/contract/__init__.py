@@ -9,8 +9,6 @@
 All higher packages may use this one; it uses the hardware data and the errors.
 """
 
-from __future__ import annotations
-
 from cutegen.contract.launch import LaunchContract, LaunchGeometry, TensorContract
 from cutegen.contract.problem import ProblemLike, ProblemShape
 

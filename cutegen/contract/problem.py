@@ -297,8 +297,6 @@ MAX_TILES = MAX_EXTENT
 """Limit of the tiles of one matrix. Their numbers are int32, also those that CTAs look for after the last; `grid.x` is
 below 2**31 (CUDA C++ Programming Guide, "Compute Capabilities")."""
 
-ProblemLike: TypeAlias = "ProblemShape | tuple[int, int, int] | tuple[int, int, int, int]"
-
 
 @dataclass(frozen=True, slots=True, order=True)
 class ProblemShape:
@@ -390,6 +388,10 @@ class ProblemShape:
         """
         once = self.m * self.k * a_bytes + self.n * self.k * b_bytes + self.m * self.n * c_bytes
         return self.batch * once
+
+
+ProblemLike: TypeAlias = ProblemShape | tuple[int, int, int] | tuple[int, int, int, int]
+"""A problem as calls give it: (M, N, K), or (M, N, K, batch)."""
 
 
 def whole(number: Any) -> int | None:

@@ -1,7 +1,5 @@
 """Result of rendering: the text of one kernel file and the name of its entry."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -1,7 +1,5 @@
 """A call with NumPy arrays: the kernel's PTX is executed on the CPU."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -10,8 +10,6 @@ Factors of 8 bits are those of blocks of 1 x 32 or 1 x 16, in atoms of 128 rows 
 (`cutegen.hardware.factor_atoms`). Their shape may be any with so many elements.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, TypedDict

@@ -1,7 +1,5 @@
 """Estimates how long the executor would take for a call, before it begins."""
 
-from __future__ import annotations
-
 import logging
 
 from cutegen.contract.problem import ProblemShape

@@ -1,7 +1,5 @@
 """Explains which kernel would serve a call, and why."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import suppress
 

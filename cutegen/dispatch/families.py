@@ -1,7 +1,5 @@
 """The family of a kernel that is called, as its artifact says: what only runs kernels has no planner."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from cutegen.build import Artifact

@@ -6,8 +6,6 @@ a (M,K)    b (K,N)     K is cut into groups, packed         out (G,M,N)
 a (G,R,K)  b (G,K,N)   rows belong to groups, padded        out (G,R,N)
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The provider for everything that can be planned: the performance model selects, the compiler builds."""
 
-from __future__ import annotations
-
 import threading
 from typing import NamedTuple
 

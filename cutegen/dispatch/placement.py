@@ -4,8 +4,6 @@ A kernel takes matrices that are contiguous along one mode, one or a batch of th
 dimensions are merged into that form, without a copy if their strides allow it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import prod
 

@@ -1,7 +1,5 @@
 """A call with its kernel: prepared once for the forms of its tensors, launched on their addresses."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@
 Of the providers of a rank, the last registered comes first.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace

@@ -7,8 +7,6 @@ factors (..., M, N/128)   f32, contiguous along the rows of all of a batch; the 
 ```
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from math import prod
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Turns the tensors of a call into a request, and into the kernel's operands."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod

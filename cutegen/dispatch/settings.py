@@ -1,7 +1,5 @@
 """Switches of `cutegen.matmul`, for the whole process: autograd runs backward passes in other threads."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any, Literal
 

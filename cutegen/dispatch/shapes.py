@@ -1,7 +1,5 @@
 """Shapes and element types of a product and its result, by the rules of `torch.matmul`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod

@@ -1,7 +1,5 @@
 """The provider of `cutegen tune` results: consulted first, and only for the GPU that they were measured on."""
 
-from __future__ import annotations
-
 from cutegen.api import request_of
 from cutegen.dispatch.model import OpenedKernels, spec_of
 from cutegen.dispatch.provider import Answer

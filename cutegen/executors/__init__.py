@@ -8,8 +8,6 @@ artifacts in `Cache.from_environment()` of its process, and leaves artifacts the
     remote_job.py  a job on such a worker: versions and files that must match, and artifacts that travel
 """
 
-from __future__ import annotations
-
 from cutegen.executors.cluster import ClusterWorkers
 from cutegen.executors.workers import LocalWorkers, Workers, present_gpus
 

@@ -1,7 +1,5 @@
 """The interface of all workers, and those of this machine: compile processes, and one job per GPU."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

@@ -4,8 +4,6 @@ Everything made of layouts is imported when one of its names is first used: laun
 element types and targets, and no tensor-layouts.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

@@ -4,8 +4,6 @@ Layouts map (thread, value) to a bit offset, as CUTLASS `cute/atom/copy_traits_s
 `ldmatrix` also has forms that unpack 4-bit and 6-bit elements to 8 bits; cutegen does not have these types.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal

@@ -1,7 +1,5 @@
 """Element types of operands and accumulators, and their names in other libraries."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

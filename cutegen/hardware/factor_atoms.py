@@ -7,8 +7,6 @@ of every quarter of the lanes: row r is at lane r mod 32, column r / 32 (PTX ISA
 `.32x128b.warpx4`).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 ATOM_ROWS, PER_WORD = 128, 4

@@ -1,7 +1,5 @@
 """Every `ldmatrix` of a CTA, enumerated: the rows that its lanes address, and the element of each register."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Finds a row of a table by name, and suggests the probable name."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """MMA atoms of threads, warps and warpgroups: fma, `mma.sync` and `wgmma`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache

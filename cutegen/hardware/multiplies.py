@@ -1,7 +1,5 @@
 """Instructions that not every target has, and of those that multiply who issues them, and where their sums are."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum

@@ -3,8 +3,6 @@
 Sources: NVIDIA's table of CUDA GPUs and their compute capabilities, developer.nvidia.com/cuda-gpus.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from difflib import get_close_matches

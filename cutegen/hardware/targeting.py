@@ -4,8 +4,6 @@ NVIDIA's management library finds the GPU without a CUDA context: 18 ms on an H2
 `cuInit` alone, and no time without a driver.
 """
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

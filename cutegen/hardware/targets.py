@@ -1,7 +1,5 @@
 """Compilation targets, the per-SM resources that limit a kernel, and the GPU that is assumed for each."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

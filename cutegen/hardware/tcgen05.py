@@ -1,7 +1,5 @@
 """Atoms of `tcgen05`: multiplications with sums in tensor memory, and loads of the sums."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache

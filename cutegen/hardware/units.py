@@ -1,7 +1,5 @@
 """Sizes that every target shares, each with its source."""
 
-from __future__ import annotations
-
 WARP = 32
 """Threads per warp (CUDA C++ Programming Guide, "SIMT Architecture")."""
 WARPGROUP = 4 * WARP

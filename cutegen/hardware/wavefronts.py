@@ -4,8 +4,6 @@ A warp's access is served in phases of at most 128 bytes: 8 lanes of 16 bytes, 1
 each bank delivers one 4-byte word per wavefront; lanes that read the same word share it.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -6,8 +6,6 @@ passes.py    the pass: products of a graph, with their activations, become `torc
 `docs/inductor.md` describes the hooks that torch has, and why it is this one.
 """
 
-from __future__ import annotations
-
 from cutegen.inductor.enabling import disable, enable
 from cutegen.inductor.passes import Candidate
 

@@ -6,8 +6,6 @@ in_place.py   the plan for operands that a kernel reads and writes in place, in 
 `docs/operators.md` describes what is offered, and what of that interface has no counterpart.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from cutegen.errors import OutsideError

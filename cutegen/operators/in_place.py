@@ -1,7 +1,5 @@
 """The kernel for operands as they are in memory: without a copy, unlike calls of `matmul`, which may make one."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from cutegen.dispatch.formula import Formula

@@ -1,7 +1,5 @@
 """Plans and compiles many kernels in parallel, reports the outcome of each, and writes them into a pack or folders."""
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Callable, Iterable, Sequence

@@ -1,7 +1,5 @@
 """The kernels of a pack in a header for C++, with a function for each name."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from cutegen.build.pack_file import PackFile

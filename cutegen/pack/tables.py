@@ -1,7 +1,5 @@
 """Tables of build outcomes for many kernels, and of a pack's contents: for people and for programs."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -5,8 +5,6 @@
 98304
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from cutegen.contract.problem import ProblemLike, ProblemShape

@@ -1,7 +1,5 @@
 """Names a kernel, and lists the parameters of a launch: one contract for every family."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

@@ -4,8 +4,6 @@ A family is a composition (`family.py`) of an MMA, a main loop and a schedule; n
 compose it and `register` it with its row for specs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain

@@ -3,8 +3,6 @@
 Each part makes its own decisions (`cutegen/plan/parts.py`); `Family.plan` calls them in one order for all families.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace

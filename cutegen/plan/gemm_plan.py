@@ -1,7 +1,5 @@
 """A finished plan, and what it tells people (`explain`) and programs (`plan_table`, `plan_json`)."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass

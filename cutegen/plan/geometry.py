@@ -1,7 +1,5 @@
 """Tables of the tile elements that each thread of each instruction accesses, and the accumulators it holds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

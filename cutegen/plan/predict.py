@@ -1,7 +1,5 @@
 """Predicts the behavior of a plan: CTAs per SM, and the traffic of shared and global memory."""
 
-from __future__ import annotations
-
 from cutegen.algebra import Extents, TiledMma
 from cutegen.hardware import DType, MmaAtom, Target
 from cutegen.hardware.gmma import VECTOR_BYTES

@@ -4,8 +4,6 @@ The GEMM's rules decide everything. The probe fills each stage of the GEMM's sha
 as the GEMM would, and writes them out, so that they can be compared with what the MMA needs.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Proves a finished plan again from layout algebra, independently of the rules that made it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from functools import cache
 from itertools import combinations, product

@@ -1,7 +1,5 @@
 """Distributes the tiles of C among CTAs: one CTA per tile or per slice of its K; or persistent CTAs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

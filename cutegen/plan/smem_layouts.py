@@ -1,7 +1,5 @@
 """Shared-memory layouts of a tile: those a spec gives, and those compared if it leaves them open."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal

@@ -1,7 +1,5 @@
 """A kernel that reads other operands than a call passes: A and B swapped, or a transposed copy of B."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

@@ -6,8 +6,6 @@
 Independent of specs and plans: the PTX may come from any compiler. `docs/ptx.md` says which instructions it may have.
 """
 
-from __future__ import annotations
-
 from cutegen.ptx.arithmetic.tensor_core import AMPERE, HOPPER, TensorCore
 from cutegen.ptx.errors import LaunchError
 from cutegen.ptx.machine.policy import IN_ORDER, REVERSED, Policy, random_order

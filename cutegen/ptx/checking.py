@@ -1,7 +1,5 @@
 """Runs one entry in several orders and collects what is undefined in any of them, each violation once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The error for a launch that does not fit the kernel; the others come from `cutegen.errors` and `violations`."""
 
-from __future__ import annotations
-
 from cutegen.errors import RequestError
 
 

@@ -4,8 +4,6 @@ Each worker parses the text itself and maps the arrays from temporary files, so 
 caller's arrays. CTAs must not depend on each other: an entry with atomics on global memory is refused.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import shutil

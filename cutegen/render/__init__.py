@@ -1,7 +1,5 @@
 """Renders a plan to source text, and reads it back: templates write what the plan decided, and decide nothing."""
 
-from __future__ import annotations
-
 from cutegen.render.edited import ReadKernel, read_kernel
 from cutegen.render.kernel import render
 

@@ -1,7 +1,5 @@
 """The lines of a kernel's docstring on its roles: the pipelines between them, and the order of its first k-tiles."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from cutegen.plan.kernel.pipeline import Arrival, Barrier, By, Role, Sync

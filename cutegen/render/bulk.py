@@ -1,7 +1,5 @@
 """Fills the template of a kernel fed by bulk tensor copies: each constant with its decision as the comment."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

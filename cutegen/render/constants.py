@@ -1,7 +1,5 @@
 """The constants of decisions in a kernel's text: by the keys of the decisions, in a head of one block per decision."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 

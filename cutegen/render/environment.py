@@ -11,8 +11,6 @@ with many functions, for the point `functions`. A hole without a value is an err
                                       {% endblock %}               {% endblock %}
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache

@@ -1,7 +1,5 @@
 """The epilogue as code: its chain in the CuTe DSL for the kernel, and in PyTorch for the kernel's self-check."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import count

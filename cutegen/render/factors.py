@@ -1,7 +1,5 @@
 """Fills the parts of a kernel that scales the sums of blocks of K by factors of A and B."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Holes that the templates of all families share: parameters, tensors, the epilogue, the self-check."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any

@@ -4,8 +4,6 @@ A kernel's text is one skeleton with points, and parts that have text for them (
 way to multiply, with its way to shared memory, has a writer: it lists the parts and fills their holes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any

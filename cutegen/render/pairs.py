@@ -5,8 +5,6 @@ one another: the same shape for every order in memory, with other strides. In a 
 rows of A, and of C.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """Fills the template of a probe: the constants of the loads, each with its decision as the comment."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

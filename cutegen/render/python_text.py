@@ -1,7 +1,5 @@
 """Python text in the style of `ruff format`: comments, docstrings and constants from arbitrary values."""
 
-from __future__ import annotations
-
 import textwrap
 
 LINE_WIDTH = 120

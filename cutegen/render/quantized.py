@@ -1,7 +1,5 @@
 """Fills the parts of a kernel that quantizes C: its constants, and the tensor of factors that it writes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The self-check of a generated file: random operands, the chain in PyTorch, the tolerance."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import isqrt
 

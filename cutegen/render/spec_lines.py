@@ -3,8 +3,6 @@
 It leaves open no key that depends on a problem, so that the plan can be made again without the problem.
 """
 
-from __future__ import annotations
-
 import textwrap
 from dataclasses import replace
 from typing import Any

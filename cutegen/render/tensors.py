@@ -1,7 +1,5 @@
 """Tensors in global memory as the templates write them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from cutegen.contract.launch import TensorContract, leading_stride

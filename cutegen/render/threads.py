@@ -1,7 +1,5 @@
 """Fills the template of a kernel fed by copies of threads: each constant with its decision as the comment."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from cutegen.plan import GemmPlan

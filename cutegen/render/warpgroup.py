@@ -1,7 +1,5 @@
 """Fills the template of a kernel that multiplies by wgmma: each constant with its decision as the comment."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import prod

@@ -11,8 +11,6 @@
 Operands are checked before every launch. `cutegen.verify` checks the result.
 """
 
-from __future__ import annotations
-
 from cutegen.run.call.bits import bf16_bits, float8_bits
 from cutegen.run.call.transposed_copies import KeptCopies, kept_copies
 from cutegen.run.kernel import Kernel

@@ -1,7 +1,5 @@
 """The CUDA driver through cuda-python: every call is checked, every failure is a DeviceError with a suggestion."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache

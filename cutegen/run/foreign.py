@@ -1,7 +1,5 @@
 """Foreign kernels: their arguments as words, their launches, and the errors that several execution orders find."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

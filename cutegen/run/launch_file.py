@@ -1,7 +1,5 @@
 """Launches of foreign kernels in a TOML file: shape, arguments, and the results to expect."""
 
-from __future__ import annotations
-
 import math
 import re
 import tomllib

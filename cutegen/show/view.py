@@ -1,7 +1,5 @@
 """One part of a plan as people and programs see it, and compact tables for pages that draw it again."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

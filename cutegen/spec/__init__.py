@@ -3,8 +3,6 @@
 The plan checks combinations of values, such as an atom and the operands' types.
 """
 
-from __future__ import annotations
-
 from cutegen.contract.launch import GEMM, KINDS, PROBE
 from cutegen.spec.families import FAMILIES, Family
 from cutegen.spec.file import SpecLike, as_spec, load_spec, parse_spec, shipped_specs, spec_path

@@ -4,8 +4,6 @@ A check states what it expects, in text that the error message and layouts/READM
 mismatch for a value. A check sees one value only; the part that holds two keys checks their combination.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Protocol

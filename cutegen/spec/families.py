@@ -1,7 +1,5 @@
 """The families that a spec can name: compositions of parts, which say what they need and which keys they lack."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """A spec's file: found by name or path, parsed from TOML, and written as the table of its given keys."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -145,7 +143,7 @@ def _missing_key(key: Key, prefix: str, file: str) -> SpecError:
 # Loads a spec file by name or path; failures are a SpecError that says what was expected.
 
 
-SpecLike: TypeAlias = "GemmSpec | str | os.PathLike[str]"
+SpecLike: TypeAlias = GemmSpec | str | os.PathLike[str]
 """A spec, the name of a shipped one, or a path."""
 
 _SUFFIX = ".toml"

@@ -4,8 +4,6 @@ A part is only a record. `GemmSpec` validates all of it on construction, so that
 rules as a file and fails with the same dotted key.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from cutegen.contract.launch import GEMM, OPERANDS

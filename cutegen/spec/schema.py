@@ -1,7 +1,5 @@
 """The known keys of a spec, from the dataclasses of `model`, for loader, validation and documentation."""
 
-from __future__ import annotations
-
 import types
 from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, fields

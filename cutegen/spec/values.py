@@ -1,7 +1,5 @@
 """Types of keys' values: one per kind of value, annotated with its check."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal, TypeAlias
 

@@ -1,7 +1,5 @@
 """C++ names of mangled ones, by the C++ library of this machine if it has one."""
 
-from __future__ import annotations
-
 import ctypes
 from functools import cache
 from typing import Any

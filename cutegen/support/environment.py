@@ -11,8 +11,6 @@
 An unset or empty variable gives None; PYTHONPATH gives no folders.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

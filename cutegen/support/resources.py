@@ -1,7 +1,5 @@
 """Finds the files that ship with cutegen: the kernel templates and the layout specs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from cutegen.errors import OutsideError

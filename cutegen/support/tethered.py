@@ -5,8 +5,6 @@ COMMAND...` becomes the command, in a process group of its own; a watcher waits 
 kills the group.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

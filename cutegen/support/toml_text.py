@@ -1,7 +1,5 @@
 """Values written as TOML, so that tomllib reads them back."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

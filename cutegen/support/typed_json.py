@@ -6,8 +6,6 @@ bits. A key may be missing only if its field is None by default. Supported are d
 `tuple[X, Y]`, `Mapping[str, X]`, `Literal`, `X | None`, `str`, `int`, `float` and `bool`.
 """
 
-from __future__ import annotations
-
 import json
 import reprlib
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Plain text for people: numbers and words, runs of integers, values as in TOML, aligned columns."""
 
-from __future__ import annotations
-
 import datetime
 import difflib
 import json

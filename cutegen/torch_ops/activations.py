@@ -1,7 +1,5 @@
 """Torch's activations, by the names that `cutegen.matmul` has for them; those of pairs of columns, and derivatives."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -5,8 +5,6 @@ The programs that torch keeps on disk import this module and call `plain`, `with
 name.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """The formula of a call in torch, for tensors in host memory: in f32, and rounded once to the result's type."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 import torch

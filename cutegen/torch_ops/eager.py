@@ -1,7 +1,5 @@
 """From a call's torch tensors to its result, on GPU or CPU."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 

@@ -3,8 +3,6 @@
 For groups, whose sizes the device has, those of tensors without rows that no group has.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from math import prod

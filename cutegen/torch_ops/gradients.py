@@ -5,8 +5,6 @@ the value before it, in the result's type; `torch.ops.cutegen.matmul` keeps what
 relu without a residual the result is enough.
 """
 
-from __future__ import annotations
-
 from math import prod
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`cutegen.grouped_mm` of torch tensors: as ops that torch supports, with gradients by the other forms."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 

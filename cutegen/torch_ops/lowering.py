@@ -5,8 +5,6 @@ autograd: that costs several times what the call itself does. Its result is memo
 read it do not know that it is aligned. The functions that a program calls instead are in `cutegen.torch_ops.compiled`.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from typing import Any

@@ -6,8 +6,6 @@ matrices (G, X, K)      the factors of each matrix as `blocked` has them
 ```
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch import Tensor

@@ -1,7 +1,5 @@
 """The calls of cutegen in a run of a model that computes nothing: on fake tensors, which have no values."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping, Sequence
 from typing import Any

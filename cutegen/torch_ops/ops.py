@@ -8,8 +8,6 @@
 They are defined once, on import, and stay until the process ends.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any

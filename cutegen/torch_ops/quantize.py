@@ -1,7 +1,5 @@
 """`cutegen.quantize`: a matrix as 8-bit floats with a factor for each block, as kernels read them in place."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 

@@ -4,8 +4,6 @@ A layer stays the same object and gets another class. Its parameters, names, hoo
 every reference to it, therefore stay what they are: in optimizers, in lists, in tied and shared layers.
 """
 
-from __future__ import annotations
-
 import copyreg
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass

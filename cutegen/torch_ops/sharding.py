@@ -5,8 +5,6 @@ Columns are not sharded if they are pairs, whose members may be on two devices.
 A bias, a residual and c are added once, as partial sums themselves.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from dataclasses import replace

@@ -5,8 +5,6 @@
 - Determinism: every kernel adds in a fixed order, so there is nothing to switch.
 """
 
-from __future__ import annotations
-
 import torch
 
 from cutegen.dispatch.resolve import CallTarget

@@ -4,8 +4,6 @@ Autocast, functorch, tracing and subclasses need the dispatcher, which costs the
 without them avoids it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

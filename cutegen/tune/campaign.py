@@ -5,8 +5,6 @@ journal; the same campaign resumes after any interruption. The jobs of a lost wo
 results of one job the first counts.
 """
 
-from __future__ import annotations
-
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence

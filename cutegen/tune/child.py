@@ -4,8 +4,6 @@ It serves many jobs, since CUDA takes a second to start, and is replaced when a 
 unusable; the parent knows which candidate was running. Results go to DESCRIPTOR, since any code may write to stdout.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import select

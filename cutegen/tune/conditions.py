@@ -1,7 +1,5 @@
 """The GPU of a measurement, and the packages whose versions affect times."""
 
-from __future__ import annotations
-
 from cutegen.bench.conditions import conditions, nvml
 from cutegen.tuned.record import DeviceFacts
 

@@ -7,8 +7,6 @@
 (`spec_json`). Both functions return a result, whatever happens to a candidate.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import dataclass

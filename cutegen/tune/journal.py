@@ -5,8 +5,6 @@ disk before it counts. A line truncated by a power failure, and any line that wa
 and its problem is tuned again. Of two results of one job the first complete one counts.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

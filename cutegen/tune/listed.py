@@ -1,7 +1,5 @@
 """The calls of a program as specs to tune, from the list that CUTEGEN_RECORD wrote, and how often each is made."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args

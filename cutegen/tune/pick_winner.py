@@ -1,7 +1,5 @@
 """Selects the winner, the candidate that is fastest beyond noise, else the model's favorite; and makes its record."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Mapping, Sequence

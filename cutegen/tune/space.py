@@ -5,8 +5,6 @@ are included because the model may be wrong about them: the best of each other f
 copies, and fewer stages.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator

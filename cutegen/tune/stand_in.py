@@ -1,7 +1,5 @@
 """Replaces a GPU in tests: a time is a function of candidate, problem and seed."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import time

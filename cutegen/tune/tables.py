@@ -1,7 +1,5 @@
 """Tuning results and records, in tables for people and for programs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path

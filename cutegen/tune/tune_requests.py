@@ -1,7 +1,5 @@
 """Requests to tuning, and the jobs that they turn into."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """Finds the record for a spec and a problem: the plan of the fastest kernel measured on this device."""
 
-from __future__ import annotations
-
 import logging
 import os
 from dataclasses import replace

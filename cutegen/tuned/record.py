@@ -5,8 +5,6 @@ tile = { cta = [128, 128, 64], ... }
 [tuned]                                request, device, date, and every candidate's times
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -6,8 +6,6 @@
 A damaged file, or one for another device than its name says, is ignored with one warning.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import re

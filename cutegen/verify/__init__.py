@@ -12,8 +12,6 @@
 A plan, its kernel and a run meet here, and in no lower package.
 """
 
-from __future__ import annotations
-
 from cutegen.verify.error_bounds import Bounded, Outcome
 from cutegen.verify.reference import (
     Comparison,

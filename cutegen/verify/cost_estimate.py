@@ -1,7 +1,5 @@
 """Estimates how long the CPU executor will take, and how many processes to use."""
 
-from __future__ import annotations
-
 import os
 
 from cutegen.contract.problem import ProblemShape

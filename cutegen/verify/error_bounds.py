@@ -4,8 +4,6 @@ Each operation rounds once, to a relative 2**-24, and propagates the errors of i
 and Stability of Numerical Algorithms, section 3.3). Functions are allowed 8 roundings.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 from collections.abc import Callable, Mapping

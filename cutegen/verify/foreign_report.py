@@ -1,7 +1,5 @@
 """Report on foreign kernels, for people and for programs."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Any
 

@@ -3,8 +3,6 @@
 Each register is compared with the element that the MMA's fragment table names.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import islice

@@ -1,7 +1,5 @@
 """One run of a kernel on random data, checked against float64, and on the CPU also against the plan's counts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass

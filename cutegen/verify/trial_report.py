@@ -1,7 +1,5 @@
 """Report of a trial, for people and for programs."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict
 from typing import Any

@@ -5,8 +5,6 @@ sort them: a tensor map has a mode for the members, so that a box takes columns 
 rows of its A: a warpgroup has as many blocks of 64 rows of each member, and a thread has the same place of every block.
 """
 
-from __future__ import annotations
-
 from cutegen.algebra import Extents
 from cutegen.hardware import dtype
 from cutegen.hardware.units import SECTOR_BYTES, WGMMA_ROWS

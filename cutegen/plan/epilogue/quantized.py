@@ -6,8 +6,6 @@ the tile, and a block is in eight warps: all parts of a tile are computed first,
 in shared memory.
 """
 
-from __future__ import annotations
-
 from cutegen.algebra import Extents, size
 from cutegen.contract.launch import RESULT_FACTORS
 from cutegen.contract.problem import QUANTIZED_BLOCK

@@ -1,7 +1,5 @@
 """Rules for the epilogue: what is fused into it, and the path of C to global memory, through shared memory or not."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial

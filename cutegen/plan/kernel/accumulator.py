@@ -1,7 +1,5 @@
 """The accumulator: where the sums of a tile are while K is multiplied, and how they reach the epilogue."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 from math import prod

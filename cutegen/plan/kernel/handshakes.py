@@ -10,8 +10,6 @@ Counts and names are checked on the values; the rest by executing the handshakes
 threads copy, they are one role: its copies, `bar.sync` and loads are in one order, which is checked instead.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum

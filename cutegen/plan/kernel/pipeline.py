@@ -1,7 +1,5 @@
 """Roles and the pipelines that join them: warps that run one program, and rings of stages that they fill and use."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum

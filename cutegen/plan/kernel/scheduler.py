@@ -6,8 +6,6 @@ groups whose sizes only the device knows), and the slices of K. `TileScheduler.w
 kernels compute: proofs, counts and views use it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol

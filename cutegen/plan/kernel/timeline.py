@@ -1,7 +1,5 @@
 """The first k-tiles of a main loop in program order: when each action is issued, and the contents of the stages."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

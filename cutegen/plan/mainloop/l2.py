@@ -1,7 +1,5 @@
 """Rules for what a main loop tells L2: lines evicted first, prefetched k-tiles, the pace of copies, an early launch."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -10,8 +10,6 @@ A kernel with a producer has up to four pipelines:
 | `slices` | mma | mma | all threads of a cluster | all threads of a cluster |
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 

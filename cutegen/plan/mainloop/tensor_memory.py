@@ -26,8 +26,6 @@ waits for A and B.
 | `factors` | producer | epilogue | bytes of the copies | each warp that has read them |
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import ClassVar
 

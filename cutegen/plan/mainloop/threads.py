@@ -1,7 +1,5 @@
 """Main loops whose k-tiles every thread copies: by cp.async, or by plain loads and stores."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import ClassVar

@@ -3,8 +3,6 @@
 `TmaSs` is for an instruction that reads both operands in shared memory; `TmaRs` loads fragments to registers.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from math import prod

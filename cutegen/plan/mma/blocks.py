@@ -8,8 +8,6 @@ epilogue                          load, scale, add       load, scale, add ...   
 ```
 """
 
-from __future__ import annotations
-
 from cutegen.algebra import Extents, Layout
 from cutegen.contract.problem import QUANTIZED_BLOCK
 from cutegen.hardware import UNIVERSAL_FMA, MmaAtom, Target, dtype

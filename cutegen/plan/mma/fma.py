@@ -1,7 +1,5 @@
 """One fused multiply-add by each thread, after CuTe's sgemm_1.cu: without tensor cores; its tile and threads."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterator

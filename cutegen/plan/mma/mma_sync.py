@@ -1,7 +1,5 @@
 """`mma.sync`: a warp multiplies fragments that its threads hold in registers; the tile that a thread repeats."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """`wgmma`: a warpgroup multiplies operands in shared memory asynchronously; its rules, from atom to registers."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -15,8 +15,6 @@ A tensor map has strides of multiples of 16 bytes. The lanes of the producer war
 each at a time, and each lane arrives at the stage's barrier when its copies have landed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from math import gcd, prod
 

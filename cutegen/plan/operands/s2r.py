@@ -1,7 +1,5 @@
 """Rule for the copy from shared memory to fragments: an `ldmatrix`, or plain loads if none fits."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from cutegen.algebra import Layout, TiledCopy, TiledMma

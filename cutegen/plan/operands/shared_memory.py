@@ -1,7 +1,5 @@
 """Rules for shared memory: layouts ranked by the wavefronts of their accesses, and the boxes that bulk copies fill."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Rules for the stages: k-tiles in flight, the memory that holds them, and the copies there and from there."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache

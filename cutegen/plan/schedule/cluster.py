@@ -1,7 +1,5 @@
 """Rules for CTAs that work together: clusters, the slices of K that share a tile, and tiles that one takes over."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from cutegen.algebra import Extents

@@ -1,7 +1,5 @@
 """Rules for consumer warpgroups: one tile or each its own, its last k-tiles at once or in turn, and their registers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod

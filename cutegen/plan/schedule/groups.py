@@ -1,7 +1,5 @@
 """Rule for groups: products of one launch whose sizes the device has, and what a kernel of them cannot have."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

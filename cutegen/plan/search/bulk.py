@@ -1,7 +1,5 @@
 """Candidates for a problem if bulk tensor copies feed `mma.sync`: tiles, and the constants of their model."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 

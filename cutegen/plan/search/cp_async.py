@@ -1,7 +1,5 @@
 """Candidates for a problem if cp.async feeds `mma.sync`: tiles and slices, and the constants of their model."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial

@@ -6,8 +6,6 @@ its sums to others, where factors scale them. A CTA of
 a pair reads and copies half of B; those of a cluster copy parts for each other.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace

@@ -10,8 +10,6 @@ hardware rates are replaced. The formula is pure arithmetic: `tests/gpu/fit_kern
 gradient.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -29,10 +27,10 @@ from cutegen.spec.values import Mode
 # twice. In a problem of contiguous matrices, a row begins wherever the extent of the major mode puts it.
 
 
-Majors: TypeAlias = "tuple[Mode, Mode, Mode]"
+Majors: TypeAlias = tuple[Mode, Mode, Mode]
 """Contiguous modes of A, B and C, of the product that a kernel multiplies."""
 K_MAJOR: Majors = ("k", "k", "n")
-ElementBytes: TypeAlias = "tuple[int, int]"
+ElementBytes: TypeAlias = tuple[int, int]
 """Bytes of an element of A, and of B."""
 ALIGNMENTS = (LINE_BYTES, LINE_BYTES // 2, LINE_BYTES // 4, 1)
 

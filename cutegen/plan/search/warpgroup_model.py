@@ -12,8 +12,6 @@ there or on an H100; for other tiles only the hardware rates are known, and time
 arithmetic: `tests/gpu/fit_kernels.py` evaluates it on tensors for its gradient.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -9,8 +9,6 @@
 | `every_row` | tuning | assumed slightly slower than predicted |
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace

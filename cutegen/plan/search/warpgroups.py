@@ -4,8 +4,6 @@ Tiles come with their warpgroups and stages, the consumers' schedule, the cluste
 slices of K. Keys that the spec gives are kept.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The store path of C: the chain on the accumulators, and the copies from them to global memory."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 

@@ -9,8 +9,6 @@ A plan has one path for each operand that its k-tiles consist of. Everything tha
 bytes of a stage, is a sum over its paths: nothing asks how many there are.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ correctly rounded sums: proved algorithms using rounding to odd"). A NaN result 
 hardware gives (PTX ISA, "Floating Point Instructions": NaN payloads are not preserved below .f64).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from fractions import Fraction
 from math import isqrt

@@ -5,8 +5,6 @@ The modifiers and types that an instruction may have are defined in one place. F
 further checks. The lowerer of any other instruction, such as a memory access or a barrier, refuses unknown words.
 """
 
-from __future__ import annotations
-
 from cutegen.ptx.instructions import (
     barriers,
     calls,

@@ -3,8 +3,6 @@
 Source: PTX ISA, `bar`/`barrier`, `barrier.cluster`, `bar.warp.sync`.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from cutegen.ptx.instructions.collective import for_members

@@ -1,7 +1,5 @@
 """`call`: of functions in the file, of `vprintf`, whose text is formatted here, and of `__assertfail`."""
 
-from __future__ import annotations
-
 import re
 import struct
 from collections.abc import Callable, Sequence

@@ -3,8 +3,6 @@
 Source: PTX ISA, `mapa`, `getctarank`, `st.async`, "State Spaces: Shared State Space".
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

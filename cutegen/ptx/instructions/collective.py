@@ -3,8 +3,6 @@
 Source: PTX ISA, `shfl.sync`, `vote.sync`, `match.sync`, `activemask`, `redux.sync`, `elect.sync`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

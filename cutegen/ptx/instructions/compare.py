@@ -4,8 +4,6 @@ Source: PTX ISA, "Comparison and Selection Instructions". Ordered comparisons wi
 (`equ neu ltu leu gtu geu`) true.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

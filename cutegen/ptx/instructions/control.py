@@ -3,8 +3,6 @@
 Source: PTX ISA, "Control Flow Instructions".
 """
 
-from __future__ import annotations
-
 from cutegen.ptx.machine import blocks
 from cutegen.ptx.machine.blocks import End
 from cutegen.ptx.machine.lowering import Lowering, Predicate

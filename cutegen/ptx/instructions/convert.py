@@ -4,8 +4,6 @@ Source: PTX ISA, `mov`, `cvt`, `cvta`, `isspacep`, "Integer and floating-point c
 float does not fit; a NaN becomes 0 (or the smallest integer if a 64-bit type is involved).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

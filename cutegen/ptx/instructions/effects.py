@@ -3,8 +3,6 @@
 Source: PTX ISA, `trap`, `membar`/`fence`, `prefetch`, `nanosleep`, `createpolicy`, `griddepcontrol`, `setmaxnreg`.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from cutegen.ptx.instructions.memory import fence_order

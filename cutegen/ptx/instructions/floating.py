@@ -5,8 +5,6 @@ exact to the bit. The `.approx` ones (`rcp rsqrt sqrt ex2 lg2 sin cos tanh div.f
 rounded once: within the error that the ISA allows, but not always with the hardware's bits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import repeat
 

@@ -1,7 +1,5 @@
 """Types and modifiers of instructions: others are refused before anything is lowered, and some altogether."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from itertools import product

@@ -1,7 +1,5 @@
 """Integer arithmetic, logic and shifts, and bit manipulation as the PTX ISA's pseudo-code defines it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

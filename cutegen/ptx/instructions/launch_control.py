@@ -3,8 +3,6 @@
 Source: PTX ISA, `clusterlaunchcontrol.try_cancel`, `clusterlaunchcontrol.query_cancel`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -4,8 +4,6 @@ Source: PTX ISA, "Warp-level Matrix Instructions", the fragment figures of m16n8
 fragment lane `l` is (l / 4, l % 4); a 32-bit register holds 32 / bits consecutive elements.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

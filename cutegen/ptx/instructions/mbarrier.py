@@ -4,8 +4,6 @@ Source: PTX ISA, "Parallel Synchronization and Communication Instructions: mbarr
 the rest are ordinary steps. The state that an arrival returns holds the phase and the pending count.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

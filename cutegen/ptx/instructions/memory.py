@@ -1,7 +1,5 @@
 """Loads and stores of every state space and vector width, atomic operations, and the memory order of each."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

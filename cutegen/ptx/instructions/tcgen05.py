@@ -4,8 +4,6 @@ Source: PTX ISA, "TensorCore 5th Generation Family Instructions". Refused by nam
 `scale-input-d`, reuse of the collector, decompression, `.4x256b`, `tcgen05.ld.red`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

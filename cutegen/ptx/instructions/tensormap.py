@@ -3,8 +3,6 @@
 Source: PTX ISA, `tensormap.replace`, `tensormap.cp_fenceproxy`, `fence.proxy.tensormap`. The fences are in `effects`.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from cutegen.ptx.instructions.memory import take_space

@@ -5,8 +5,6 @@ m64nNk32. Lane `l` of warp `w` holds row 16 w + l / 4 (and the row 8 below it), 
 columns. A wait has its own basic block; the rest are ordinary steps.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ aliases stay aliases; each may be accessed only within its own extent. The alloc
 to begin at a multiple of 256 bytes, as with `cudaMalloc`.
 """
 
-from __future__ import annotations
-
 import operator
 import struct
 from collections.abc import Callable, Collection, Sequence
@@ -30,7 +28,7 @@ from cutegen.ptx.machine.tensor_map import (
 from cutegen.ptx.text.syntax import Entry, Kind, Parameter, ScalarType
 from cutegen.ptx.watch.global_shadow import GlobalShadow
 
-Argument: TypeAlias = "npt.NDArray[Any] | int | float | np.generic | bytes | tuple[Any, ...] | TensorMap | TensorMaps"
+Argument: TypeAlias = npt.NDArray[Any] | int | float | np.generic | bytes | tuple[Any, ...] | TensorMap | TensorMaps
 MAX_ALLOCATIONS = 256
 _FLOAT_PARAMETERS = ("f16", "bf16", "f32", "f64")
 

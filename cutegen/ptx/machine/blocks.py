@@ -3,8 +3,6 @@
 Source: PTX ISA, "Control Flow Instructions".
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias

@@ -4,8 +4,6 @@ Source: PTX ISA, `call`, `ret`, `.func`. The lanes that execute a call have a pa
 it ends where all of them have returned. A call's frame follows its caller's in each thread's local memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ shared memory lives from the CTA's start until its last thread exits: a thread o
 seen the start, and must be ordered before that exit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 

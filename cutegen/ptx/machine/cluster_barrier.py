@@ -5,8 +5,6 @@ wait in between, or waits without having arrived, is undefined in PTX. A relaxed
 what the thread's last `fence.acq_rel.cluster` released.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

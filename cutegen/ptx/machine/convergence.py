@@ -4,8 +4,6 @@ Source: PTX ISA, `.sync` and `.aligned` of warp and barrier instructions. A lane
 took another path and has not exited) is a fault: nothing makes it arrive.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from cutegen.ptx.machine.warp import Mask, Warp

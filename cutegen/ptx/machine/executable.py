@@ -1,7 +1,5 @@
 """An entry prepared to run: its blocks, its register files, the addresses of its variables."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 Rows of 32 lanes in one register file for each width, and typed views of them.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 

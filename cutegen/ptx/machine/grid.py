@@ -4,8 +4,6 @@ Source: PTX ISA, "Cluster of Cooperative Thread Arrays", special registers `%clu
 `%cluster_ctarank`. CTAs, clusters, and the CTAs of a cluster are numbered with x fastest.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from cutegen.ptx.text.syntax import Dim3

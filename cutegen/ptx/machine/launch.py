@@ -1,7 +1,5 @@
 """Runs a grid: one CTA after another in the policy's order, in this process or in several."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 

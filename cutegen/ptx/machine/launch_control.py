@@ -4,8 +4,6 @@ Source: PTX ISA, `clusterlaunchcontrol`. Which cluster a request cancels, and wh
 policy decides.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Sequence
 

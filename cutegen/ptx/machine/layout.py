@@ -3,8 +3,6 @@
 Source: PTX ISA, "State Spaces". Static shared variables come first, `extern` (dynamic) shared memory after them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias

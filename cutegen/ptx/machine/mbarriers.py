@@ -5,8 +5,6 @@ arrival is pending and the transaction count is zero. Its arrivals and the bulk 
 before the next accesses of a thread that has observed it complete.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 
 import numpy as np

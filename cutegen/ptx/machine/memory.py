@@ -5,8 +5,6 @@ indexed by byte offset. Every access is checked against the buffer's bounds and 
 Source: PTX ISA, "State Spaces" and "Generic Addressing".
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias

@@ -1,7 +1,5 @@
 """The undefined registers of a warp: which lanes are undefined, and where their values come from (see `undefined`)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

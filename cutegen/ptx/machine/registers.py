@@ -5,8 +5,6 @@ CTA starts with the number of registers per thread that the entry's directives l
 with the most that the SM has for it, and gets no more: if its warps request more in total, they wait forever.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from cutegen.ptx.machine.warp import Warp

@@ -1,7 +1,5 @@
 """Report of a launch: counts for each instruction, traffic, violations."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 

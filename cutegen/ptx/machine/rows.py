@@ -3,8 +3,6 @@
 The modules of `cutegen.ptx.instructions` declare the rows; `prepare` needs nothing else of an instruction.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias

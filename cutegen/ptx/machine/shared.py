@@ -1,7 +1,5 @@
 """Shared memory of a CTA: its bytes, the checks of every access to them, and the cost of the accesses."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 

@@ -3,8 +3,6 @@
 Source: PTX ISA, "State Spaces", "Generic Addressing".
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Protocol, TypeAlias

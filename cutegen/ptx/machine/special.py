@@ -7,8 +7,6 @@ loop that waits for it ends. Each warp has its own `%clock`; `%globaltimer` is t
 to a cooperative launch; `cooperative_groups::this_grid().sync()` counts arrivals there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Tensor maps: what describes a tensor to bulk copies, as an object of 128 bytes, and those of a launch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias

@@ -1,7 +1,5 @@
 """Tensor memory of a CTA: the places of elements, its words and allocated columns, and loads in flight."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache

@@ -7,8 +7,6 @@ member mask. Only instructions that may read or write such a value have a rule h
 before their step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from typing import TypeAlias
 

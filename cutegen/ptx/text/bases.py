@@ -5,8 +5,6 @@ registers that hold one are followed through the control flow. A sum or differen
 that is computed from one, is no longer followed, nor is an address that comes from memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from typing import TypeAlias
 

@@ -1,7 +1,5 @@
 """PTX text -> tokens, and a position among them, with the reading methods that the parsers share."""
 
-from __future__ import annotations
-
 import re
 import struct
 from dataclasses import dataclass

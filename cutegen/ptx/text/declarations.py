@@ -3,8 +3,6 @@
 Source: PTX ISA, "State Spaces, Types, and Variables".
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 

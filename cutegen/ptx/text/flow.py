@@ -4,8 +4,6 @@ Lanes that a branch separates reconverge at the branch's immediate post-dominato
 to the exit share.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum

@@ -4,8 +4,6 @@ Source: PTX ISA, `call`, `.func`, `.callprototype`. The instructions of each fun
 registers are rows of their own; its variables lie in a frame in local memory, at addresses that a call computes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 

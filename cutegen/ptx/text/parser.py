@@ -3,8 +3,6 @@
 Source: PTX ISA, "Syntax" and "Directives", `call`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace

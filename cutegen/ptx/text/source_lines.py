@@ -4,8 +4,6 @@ Source: PTX ISA, "Debugging Directives": a `.loc` holds for the instructions up 
 without one.
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_right
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A register is definitely assigned at a read if every path from the start to it w
 from a register that is not is undefined, too, and so are the results of shuffles from lanes that do not take part.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Actors, as the watchers see them: a warp, or an agent that acts after an instruction's issue; and sites."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum

@@ -5,8 +5,6 @@ access a row of some `wgmma` are watched (`prepare`). A fence names no registers
 and constants between it and the `wgmma` that uses them: a `mov` there is a convention.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -19,8 +19,6 @@ and a bulk copy passes it on from its issuer to the CTA where it lands. It tells
 mbarrier's phase is over. It is kept only for clusters.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import reduce
 

@@ -1,7 +1,5 @@
 """Stamps of a long buffer of which only some pages are ever accessed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 

@@ -4,8 +4,6 @@ Source: PTX ISA, `griddepcontrol`; CUDA C++ Programming Guide, "Programmatic Dep
 to a thread that has executed `griddepcontrol.wait`, and to every thread that is ordered after one that has.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from cutegen.ptx.text.syntax import WARP_LANES

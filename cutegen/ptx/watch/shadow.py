@@ -10,8 +10,6 @@ Bytes that a bulk copy has written belong to an agent of its mbarrier (see `orde
 that a bulk store reads, and those of an mbarrier, are reserved until they are released.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

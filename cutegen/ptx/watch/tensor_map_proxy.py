@@ -5,8 +5,6 @@ visible to a copy if the writer has released it to the tensormap proxy, and the 
 before it, has acquired the map since.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Accesses to tensor memory: the words that they concern, their order, and for each word who wrote and read it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias

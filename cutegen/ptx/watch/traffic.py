@@ -7,8 +7,6 @@ accesses sectors of 32 bytes. Source: CUDA C++ Programming Guide, "Shared Memory
 that these leave open were measured on an H200 (`docs/measurements.md`).
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TypeVar

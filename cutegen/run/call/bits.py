@@ -1,7 +1,5 @@
 """Floats that NumPy lacks, as bits in unsigned integers: bf16 in uint16, e4m3 and e5m2 in uint8."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -3,8 +3,6 @@
 Forms (shape, strides, dtype, device) are checked once and remembered; later calls check only the addresses.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Arrays of other libraries, read in place: DLPack capsules and `__cuda_array_interface__`."""
 
-from __future__ import annotations
-
 import ctypes
 import operator
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 No framework is imported here: an operand can only be a torch tensor if the caller has imported torch.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

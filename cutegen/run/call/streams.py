@@ -1,7 +1,5 @@
 """Finds the CUDA stream of a call."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Fixes for a rejected operand: expressions in the caller's own framework to paste."""
 
-from __future__ import annotations
-
 from cutegen.run.call.bits import CARRIERS
 from cutegen.run.call.operands import Form
 from cutegen.run.call.storage import CallTensor, MatrixStorage

@@ -7,8 +7,6 @@ count: by another library or by the replay of a CUDA graph, in inference mode th
 between a tensor and its `.data`, each of which has its own counter. `kept_copies.clear()` drops everything.
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 import threading

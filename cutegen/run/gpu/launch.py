@@ -1,7 +1,5 @@
 """Launches a cubin's entry on GPUs, with the tensor maps of its operands."""
 
-from __future__ import annotations
-
 import ctypes
 import threading
 from collections.abc import Callable

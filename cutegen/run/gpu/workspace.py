@@ -7,8 +7,6 @@ memset node would take longer than many kernels. A graph that allocates memory e
 Programming Guide, "Graph Memory Nodes"), and so do its launches on one stream.
 """
 
-from __future__ import annotations
-
 import ctypes
 import threading
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Pictures as one value of boxes and texts, written as SVG, LaTeX or PNG."""
 
-from __future__ import annotations
-
 from cutegen.show.canvas.drawing import Box, Outline, Picture, Text, framed
 from cutegen.show.canvas.latex import to_latex
 from cutegen.show.canvas.png import to_png

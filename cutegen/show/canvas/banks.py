@@ -1,7 +1,5 @@
 """Shared memory by bank: a tile with the bank of every element, and a warp's access phase by phase."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A picture as a value: boxes and lines of text in pixels; its elements: grids, legends, threads, colors."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """A picture as LaTeX: a standalone document of TikZ commands, like those of CuTe's print_latex."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from cutegen.show.canvas.drawing import BLACK, Align, Box, Item, Outline, Picture, Text, channels, ink, label_lines

@@ -4,8 +4,6 @@ Pillow brings a font, so the result does not depend on the machine's fonts. That
 is drawn in a cell of fixed width, so that layouts and tables line up as they do in the terminal.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from io import BytesIO
 from typing import Any

@@ -1,7 +1,5 @@
 """A picture as SVG: plain rectangles and texts, without style sheet or font, so that every viewer shows it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from xml.sax.saxutils import escape
 

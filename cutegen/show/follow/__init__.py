@@ -1,7 +1,5 @@
 """Follows one element from global memory to the accumulators: text, page and tests read the same values."""
 
-from __future__ import annotations
-
 from cutegen.show.follow.element_path import Follower, follow
 from cutegen.show.follow.locations import Element, ElementPath, OperandElementPath, ResultElementPath, ResultFactorPath
 from cutegen.show.follow.operands import OperandFollower

@@ -1,7 +1,5 @@
 """The complete path of an element of A, B or C, for a problem."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from cutegen.algebra import OperandName, offsets

@@ -1,7 +1,5 @@
 """Follows the elements of a tile of A or B, from their copy to the accumulators that they meet."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cached_property
 

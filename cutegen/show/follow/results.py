@@ -1,7 +1,5 @@
 """Follows an element of C: its accumulator, its place in shared memory if it is staged, and its store."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property

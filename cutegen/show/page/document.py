@@ -4,8 +4,6 @@ The script's files are concatenated in the order of `ORDER` within one function:
 it, and no name is global. The policy in the head forbids the browser to make requests.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

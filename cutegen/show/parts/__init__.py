@@ -1,7 +1,5 @@
 """The parts of a plan that `show` displays, one file each: `view` is text and JSON, `picture` is drawn."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """Path of one element: from global memory to the accumulators of its products, or from its accumulator to memory."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from itertools import accumulate

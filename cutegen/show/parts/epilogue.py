@@ -1,7 +1,5 @@
 """C's store path: through shared memory and the copy from there, or straight from registers."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """A and B from global to shared memory: the thread of each vector, the costs, and the banks."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Any layout expression: the offset and the bank of each element, or its coordinate."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

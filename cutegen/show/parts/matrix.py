@@ -1,7 +1,5 @@
 """One matrix of `ldmatrix` on the page: which lane receives which element, without and with `.trans`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The tiled MMA: the atom, its tiling by warps and permutation, and which thread holds which element."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

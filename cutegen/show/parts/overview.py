@@ -1,7 +1,5 @@
 """`show SPEC`: the complete plan on one screen."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from cutegen.contract.problem import ProblemShape

@@ -10,8 +10,6 @@
 The tutorial is CUTLASS, examples/cute/tutorial/sgemm_sm80.cu; tests compare the names with its output.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The main loop as a timeline: when each instruction is issued, and which k-tile is in which stage."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby

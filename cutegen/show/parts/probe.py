@@ -1,7 +1,5 @@
 """`show SPEC` for a probe: what it loads, and how."""
 
-from __future__ import annotations
-
 from cutegen.plan import ProbePlan
 from cutegen.plan.gemm_plan import ways
 from cutegen.show.view import View, section

@@ -1,7 +1,5 @@
 """Shared memory of A and B: layouts, ranking of the alternatives, offsets and banks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from cutegen.algebra import format_layout

@@ -1,7 +1,5 @@
 """Any layout as a thread-value layout: (thread, value) -> column-major coordinate in a tile."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from cutegen.algebra import LayoutExpr, format_layout, offsets_by_row

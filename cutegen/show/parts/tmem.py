@@ -1,7 +1,5 @@
 """Tensor memory: the columns and lanes of the buffers of sums and of the factors, and who loads from them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
