@@ -28,16 +28,14 @@ from cutegen.algebra.layout import (
     tile_to_shape,
     with_inner,
 )
-from cutegen.algebra.tiled import CopyAtomLike, Extents, MmaAtomLike, OperandName, TiledCopy, TiledMma
+from cutegen.algebra.tiled import Extents, OperandName, TiledCopy, TiledMma
 
 __all__ = [
     "ComposedLayout",
-    "CopyAtomLike",
     "Dyn",
     "Extents",
     "Layout",
     "LayoutExpr",
-    "MmaAtomLike",
     "OperandName",
     "Partition",
     "Swizzle",

@@ -1,11 +1,9 @@
 """An atom tiled over a CTA: TiledMma and TiledCopy, and which thread holds, reads and writes which element."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, Self
 
 import numpy as np
 
@@ -273,7 +271,7 @@ class TiledCopy:
             )
 
     @classmethod
-    def from_thr_val(cls, atom: CopyAtomLike, thr: Layout, val: Layout, bits: int) -> TiledCopy:
+    def from_thr_val(cls, atom: CopyAtomLike, thr: Layout, val: Layout, bits: int) -> Self:
         """Make a copy from layouts of equal rank, (m,n) -> thread and (m,n) -> value (make_tiled_copy).
 
         Raises ValueError if the thread layout omits or repeats thread indices.
@@ -291,7 +289,7 @@ class TiledCopy:
     @classmethod
     def for_mma(
         cls, atom: CopyAtomLike, mma: TiledMma, op: OperandName, bits: int, order: Layout | None = None
-    ) -> TiledCopy:
+    ) -> Self:
         """Return the copy whose threads receive what `mma` needs of an operand (make_tiled_copy_A and so on).
 
         It fills a thread's values in sequence, or by `order`: number in the copy -> number in the MMA's tile.

@@ -4,8 +4,6 @@ nvdisasm prints one instruction per line, `/*0e20*/  @P0 HMMA.16816.F32 R4, ... 
 extends from a label to a branch back to it.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -64,7 +62,7 @@ class Loop:
         """Return the instructions of this name."""
         return sum(instruction.name == name for instruction in self.instructions)
 
-    def encloses(self, other: Loop) -> bool:
+    def encloses(self, other: "Loop") -> bool:
         """Return whether the other loop is a proper part of this one."""
         begin, end = self.instructions[0].address, self.instructions[-1].address
         first, last = other.instructions[0].address, other.instructions[-1].address

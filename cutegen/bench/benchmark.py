@@ -7,20 +7,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from cutegen.bench import contenders
 from cutegen.bench.ceilings import Ceilings
 from cutegen.bench.checked import Ready, prepared, prepared_call
 from cutegen.bench.conditions import DeviceState, nvml
-from cutegen.bench.contenders import (
-    TORCH,
-    TORCH_GROUPED,
-    TORCH_LOOP,
-    Against,
-    Entrant,
-    Prepare,
-    Setting,
-    by_setting,
-    others,
-)
+from cutegen.bench.contenders import Entrant, Setting, by_setting, others
 from cutegen.bench.grouped import GroupSizes, others_of_groups
 from cutegen.bench.measure import Measurement, Regime, graph_times, launch_times
 from cutegen.bench.peak_kernel import MmaTypes
@@ -111,7 +102,7 @@ def bench(
     rounds: int,
     regimes: Sequence[Regime] = (Regime.LAUNCH,),
     cutlass: Sequence[Path] = (),
-    against: Against | None = None,
+    against: contenders.Against | None = None,
     sizes: GroupSizes | None = None,
     seed: int = 0,
     after_round: Callable[[], None] = lambda: None,
@@ -137,7 +128,7 @@ def bench(
 def bench_call(
     entrant: Entrant,
     problem: ProblemShape,
-    theirs: Iterable[tuple[str, Prepare]],
+    theirs: Iterable[tuple[str, contenders.Prepare]],
     *,
     rounds: int,
     regimes: Sequence[Regime] = (Regime.LAUNCH,),
@@ -214,6 +205,8 @@ def x_torch(result: Result, results: Iterable[Result]) -> float | None:
     times = [
         x.measurement.median_us
         for x in results
-        if x.contender in (TORCH, TORCH_GROUPED, TORCH_LOOP) and not x.ours and (x.problem, x.setting, x.regime) == same
+        if x.contender in (contenders.TORCH, contenders.TORCH_GROUPED, contenders.TORCH_LOOP)
+        and not x.ours
+        and (x.problem, x.setting, x.regime) == same
     ]
     return times[0] / result.measurement.median_us if times else None

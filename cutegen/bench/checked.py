@@ -1,14 +1,13 @@
 """Contenders with correct results: each computes on poisoned memory, alone and in a graph, before it is timed."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
+from cutegen import verify
 from cutegen.bench.contenders import Against, Entrant, Operands, Prepare
 from cutegen.bench.grouped import GroupSizes, product_of_groups
 from cutegen.bench.measure import Call, Graph, Regime, captured, l2_bytes, operand_sets
@@ -17,17 +16,7 @@ from cutegen.contract.launch import OPERANDS, RESULT, LaunchContract
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import CheckError, CutegenError
 from cutegen.hardware import dtype
-from cutegen.verify import (
-    Bounded,
-    Comparison,
-    Reference,
-    compare,
-    expected_outcome,
-    float64_reference,
-    poison,
-    random_extras,
-    random_operands,
-)
+from cutegen.verify import Comparison, Reference, random_extras, random_operands
 
 _LOG = logging.getLogger("cutegen.bench")
 
@@ -87,11 +76,11 @@ def aligned_for_all(contracts: Sequence[LaunchContract]) -> LaunchContract:
     return replace(first, tensors=tuple(tensors))
 
 
-def _product(contract: LaunchContract, x: Operands, types: MmaTypes) -> Reference | Bounded:
+def _product(contract: LaunchContract, x: Operands, types: MmaTypes) -> Reference | verify.Bounded:
     """Return A B in float64."""
     if contract.groups is not None:
         return product_of_groups(contract, x, types.accumulator)
-    return float64_reference(x.a, x.b, contract)
+    return verify.float64_reference(x.a, x.b, contract)
 
 
 def _sets(
@@ -125,21 +114,23 @@ class _Judge:
     contract: LaunchContract
     sets: Sequence[Operands]
     types: MmaTypes
-    expected: Mapping[int, Reference | Bounded]
+    expected: Mapping[int, Reference | verify.Bounded]
 
     @classmethod
-    def of(cls, member: Entrant, problem: ProblemShape, sets: Sequence[Operands], judged: Sequence[int]) -> _Judge:
+    def of(cls, member: Entrant, problem: ProblemShape, sets: Sequence[Operands], judged: Sequence[int]) -> Self:
         """Return the judge of a kernel's results, with the epilogue, on the sets whose numbers are `judged`."""
         contract, types = member.kernel.contract, member.types
         expected = {
-            i: expected_outcome(contract, x.a, x.b, {**x.extras, "out": x.out}, accumulator=types.accumulator).result
+            i: verify.expected_outcome(
+                contract, x.a, x.b, {**x.extras, "out": x.out}, accumulator=types.accumulator
+            ).result
             for i, x in ((i, sets[i]) for i in judged)
         }
         return cls(member.name, problem, contract, sets, types, expected)
 
     def poison(self) -> None:
         for each in self.sets:
-            each.out.fill_(poison(self.contract.tensor(RESULT).dtype))
+            each.out.fill_(verify.poison(self.contract.tensor(RESULT).dtype))
 
     def first(self) -> Comparison:
         return self._of(0)
@@ -150,7 +141,7 @@ class _Judge:
 
     def _of(self, index: int) -> Comparison:
         out, sums = self.sets[index].out, self.types.accumulator
-        return compare(out, self.expected[index], dtype=self.contract.tensor(RESULT).dtype, accumulator=sums)
+        return verify.compare(out, self.expected[index], dtype=self.contract.tensor(RESULT).dtype, accumulator=sums)
 
 
 def _of_others(judge: _Judge, prepare: Prepare, in_graphs: bool) -> Ready | None:

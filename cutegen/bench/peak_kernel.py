@@ -4,8 +4,6 @@ It has the parameters `sums`, `cycles`, `iterations` and `seed`, and the registe
 %cta, %left, %digest, %address, %start and %end, which `begun`, `looped` and `stored` use.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -129,7 +127,7 @@ class MmaTypes:
     multiplier: Instruction = Instruction.MMA_SYNC
 
     @classmethod
-    def of(cls, operands: str, accumulator: str, multiplier: Instruction = Instruction.MMA_SYNC) -> MmaTypes:
+    def of(cls, operands: str, accumulator: str, multiplier: Instruction = Instruction.MMA_SYNC) -> "MmaTypes":
         """Return the types to measure for such operands: u8 has the rate of s8, but only signed sums stay random.
 
         >>> MmaTypes.of("u8", "s32")
@@ -140,7 +138,7 @@ class MmaTypes:
         return cls("s8" if operands == "u8" else operands, accumulator, multiplier)
 
     @classmethod
-    def fastest(cls, operands: str, accumulator: str, has: frozenset[Instruction]) -> MmaTypes:
+    def fastest(cls, operands: str, accumulator: str, has: frozenset[Instruction]) -> "MmaTypes":
         """Return the fastest types for the operands on a GPU with these instructions, as libraries use them.
 
         >>> MmaTypes.fastest("f16", "f32", frozenset({Instruction.WGMMA, Instruction.MMA_SYNC})).instruction

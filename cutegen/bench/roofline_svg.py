@@ -3,12 +3,11 @@
 Source: Williams, Waterman, Patterson, "Roofline: an insightful visual performance model", CACM 52 (2009).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import Self
 
 WIDTH, HEIGHT = 900, 560
 LEFT, RIGHT, TOP, BOTTOM = 70, 190, 50, 60
@@ -70,7 +69,7 @@ class _Axes:
     y_high: int
 
     @classmethod
-    def around(cls, roofs: Sequence[Roof], bytes_per_s: float, points: Sequence[Point]) -> _Axes:
+    def around(cls, roofs: Sequence[Roof], bytes_per_s: float, points: Sequence[Point]) -> Self:
         """Return every point, and for each roof the point where the slope meets it."""
         xs = [point.intensity for point in points] + [_ridge(roof, bytes_per_s) for roof in roofs]
         ys = [point.tflops for point in points] + [roof.tflops for roof in roofs]

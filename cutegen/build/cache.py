@@ -5,8 +5,6 @@ entry is moved to `<cache>/quarantine/`, where the newest few stay for inspectio
 folder is its time of last use. Names that begin with a dot are entries being written or removed.
 """
 
-from __future__ import annotations
-
 import difflib
 import logging
 import os
@@ -19,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from filelock import BaseFileLock, FileLock, Timeout
 from platformdirs import user_cache_path
@@ -101,7 +99,7 @@ class Cache:
     size_limit_bytes: int = DEFAULT_SIZE_LIMIT_BYTES
 
     @classmethod
-    def from_environment(cls) -> Cache:
+    def from_environment(cls) -> Self:
         """Return the user's cache: CUTEGEN_CACHE_DIR and CUTEGEN_CACHE_SIZE, else the platform's folder and 1 GiB."""
         size_limit_bytes = environment.cache_size_limit_bytes()
         return cls(

@@ -1,7 +1,5 @@
 """Folders and files that others may have placed: read within bounds, replaced atomically, removed in the end."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os
@@ -13,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from cutegen.errors import ArtifactError, CacheError, CutegenError
 
@@ -172,7 +171,7 @@ class TemporaryFolder:
     lock: int
 
     @classmethod
-    def make(cls, use: str) -> TemporaryFolder:
+    def make(cls, use: str) -> Self:
         """Make a folder for one of the uses that `sweep` knows, "build" and "uncached". Raises OSError."""
         for _ in range(_ATTEMPTS):
             path = Path(tempfile.mkdtemp(prefix=f"cutegen-{use}-"))

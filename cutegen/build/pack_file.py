@@ -1,7 +1,5 @@
 """A pack: many artifacts in one file with an index, all of which is verified before any of them is used."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -10,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from importlib import metadata
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from cutegen.build.artifact import FILES, PLAN, Artifact, verified_content
 from cutegen.build.disk import read_file, write_whole
@@ -104,7 +102,7 @@ class PackIndex:
         return json.dumps({"cutegen": self.cutegen, "entries": entries}, indent=1).encode()
 
     @classmethod
-    def from_bytes(cls, data: bytes, file: str) -> PackIndex:
+    def from_bytes(cls, data: bytes, file: str) -> Self:
         """Read the output of `to_bytes`, from the pack called `file`.
 
         Raises ArtifactError, with its address, for a value of another type, a missing or unknown key, other files than

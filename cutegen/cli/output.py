@@ -4,8 +4,6 @@ Text is laid out without color. On a terminal, unless NO_COLOR is set, a highlig
 color alone never carries information.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -13,7 +11,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from rich.console import Console
 from rich.highlighter import RegexHighlighter
@@ -59,7 +57,7 @@ class Answer:
     out: Path | None
 
     @classmethod
-    def asked(cls, *, json: bool, out: Path | None = None) -> Answer:
+    def asked(cls, *, json: bool, out: Path | None = None) -> Self:
         """Read `--json` and `--out`: a .json file gets JSON.
 
         Raises RequestError for another suffix, and OutsideError without the folder, before the work that would be lost.

@@ -12,25 +12,10 @@ from typer.core import TyperGroup
 from cutegen.bench.benchmark import require_gpu
 from cutegen.bench.grouped import GroupSizes
 from cutegen.bench.suites import SUITES
+from cutegen.cli import options
 from cutegen.cli.groups import GivenGroups, named_groups
 from cutegen.cli.many import opened_workers
-from cutegen.cli.options import (
-    LARGEST_SEED,
-    ArchOption,
-    BatchOption,
-    CompilersOption,
-    GroupsOption,
-    JsonOption,
-    OptionalSpec,
-    OutOption,
-    ProblemsOption,
-    SchedulerOption,
-    SizesOption,
-    named_file,
-    named_problems,
-    named_spec,
-    refuse_options,
-)
+from cutegen.cli.options import refuse_options
 from cutegen.cli.output import Answer, complain
 from cutegen.cli.parsing import Verbs
 from cutegen.cli.pictures import Format, choose_format, deliver_text
@@ -91,11 +76,11 @@ RecordsArgument = Annotated[
 )
 def measure(
     context: typer.Context,
-    spec: OptionalSpec = None,
-    problem: ProblemsOption = None,
-    batch: BatchOption = None,
-    groups: GroupsOption = None,
-    sizes: SizesOption = None,
+    spec: options.OptionalSpec = None,
+    problem: options.ProblemsOption = None,
+    batch: options.BatchOption = None,
+    groups: options.GroupsOption = None,
+    sizes: options.SizesOption = None,
     suite: Annotated[
         str | None,
         typer.Option("--suite", metavar="NAME", help=f"A list of problems: {', '.join(SUITES)}.", show_default=False),
@@ -120,11 +105,11 @@ def measure(
         int, typer.Option("--most", metavar="N", min=1, max=MOST_CANDIDATES, help="Candidates per problem.")
     ] = MOST,
     seed: Annotated[
-        int, typer.Option("--seed", metavar="S", min=0, max=LARGEST_SEED, help="Seed of operands and order.")
+        int, typer.Option("--seed", metavar="S", min=0, max=options.LARGEST_SEED, help="Seed of operands and order.")
     ] = 0,
-    arch: ArchOption = None,
-    jobs: CompilersOption = None,
-    scheduler: SchedulerOption = None,
+    arch: options.ArchOption = None,
+    jobs: options.CompilersOption = None,
+    scheduler: options.SchedulerOption = None,
     stand_in: Annotated[
         float | None,
         typer.Option(
@@ -135,8 +120,8 @@ def measure(
             hidden=True,
         ),
     ] = None,
-    out: OutOption = None,
-    json: JsonOption = False,
+    out: options.OutOption = None,
+    json: options.JsonOption = False,
 ) -> None:
     """Measures at most 16 kernels per problem and keeps the fastest as a spec, which is used from then on."""
     answer = Answer.asked(json=json, out=out)
@@ -188,7 +173,7 @@ def _listed(spec: str | None, path: Path, given: GivenGroups) -> tuple[Listed, .
     if isinstance(given.sizes, tuple):
         names = ", ".join(Distribution)
         raise RequestError(f"--sizes: found {given.name} together with --from; expected one of {names}, for any groups")
-    calls = read_calls(named_file("--from", path, "a list of calls"))
+    calls = read_calls(options.named_file("--from", path, "a list of calls"))
     tuned = tuple(each for each in calls if _has_sizes(each.wanted.spec, given))
     if len(tuned) < len(calls):
         why = "a list does not have the sizes of groups; --sizes NAME tunes packed ones for a distribution"
@@ -218,7 +203,7 @@ def _of_spec(spec: str | None, problems: Sequence[ProblemShape]) -> tuple[Listed
     """Return a spec with each of the problems. Raises RequestError without a spec."""
     if spec is None:
         raise RequestError("tune: found neither SPEC nor --from LIST.toml; expected one of them")
-    loaded = named_spec(spec)
+    loaded = options.named_spec(spec)
     return tuple(Listed(spec=loaded, problem=each, times=1) for each in problems)
 
 
@@ -238,7 +223,7 @@ def _problems(
     found = (
         *(find(SUITES, suite, "--suite") if suite else ()),
         *(_of_file(file) if file is not None else ()),
-        *named_problems(named, batch, groups),
+        *options.named_problems(named, batch, groups),
     )
     if not found:
         raise RequestError(
@@ -278,7 +263,7 @@ def _of_line(words: str) -> ProblemShape:
 
 
 @verbs.command("list")
-def list_records(out: OutOption = None, json: JsonOption = False) -> None:
+def list_records(out: options.OutOption = None, json: options.JsonOption = False) -> None:
     """Lists every record, and whether this machine uses it."""
     answer = Answer.asked(json=json, out=out)
     found, folder, device = list(store.every()), store.folder(), present_gpu_name()
@@ -300,7 +285,7 @@ def show(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FILE", help="Output file.", show_default=False)
     ] = None,
-    json: JsonOption = False,
+    json: options.JsonOption = False,
 ) -> None:
     """Shows a record: the winner, and every candidate's times."""
     if form is not None and form not in _FORMS:
@@ -320,7 +305,7 @@ def show(
 def export(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Receives one file per record.")],
     records: RecordsArgument = None,
-    json: JsonOption = False,
+    json: options.JsonOption = False,
 ) -> None:
     """Copies records, all or the named ones, for another machine with the same GPU."""
     answer = Answer.asked(json=json)
@@ -343,14 +328,16 @@ def export(
 @verbs.command("import")
 def import_records(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Records, or folders of records.")],
-    json: JsonOption = False,
+    json: options.JsonOption = False,
 ) -> None:
     """Imports records from another machine; they are used on the GPU that they were measured on."""
     answer = Answer.asked(json=json)
     named = [each for path in files for each in (sorted(path.glob("*.toml")) if os.path.isdir(path) else [path])]
     if not named:
         raise RequestError(f"import: found no .toml in {', '.join(map(str, files))}; expected records")
-    loaded = [store.load(named_file("import", path, "a record")) for path in named]  # check all before keeping any
+    loaded = [
+        store.load(options.named_file("import", path, "a record")) for path in named
+    ]  # check all before keeping any
     kept, here = [store.keep(each) for each in loaded], present_gpu_name()
     rows = [
         (path.name, "used here" if each.evidence.device.name == here else f"for {each.evidence.device.name}")
@@ -367,7 +354,7 @@ def forget(
     records: RecordsArgument = None,
     everything: Annotated[bool, typer.Option("--all", help="Every record.")] = False,
     damaged: Annotated[bool, typer.Option("--damaged", help="Records that cannot be read.")] = False,
-    json: JsonOption = False,
+    json: options.JsonOption = False,
 ) -> None:
     """Removes records; the performance model selects kernels again."""
     answer = Answer.asked(json=json)

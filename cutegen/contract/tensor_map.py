@@ -3,8 +3,6 @@
 Source: CUDA Driver API, "Tensor Map Object Management"; PTX ISA, "Tensors".
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -56,7 +54,7 @@ class MapMode:
     stride: int
     box: int
 
-    def split(self, modes: Sequence[tuple[int, int]], together: int) -> list[MapMode]:
+    def split(self, modes: Sequence[tuple[int, int]], together: int) -> "list[MapMode]":
         """Return the modes, of `modes` extents and strides, that hold its elements, the last one slowest.
 
         A box takes `together` elements of each element of the last mode, before it takes the next.

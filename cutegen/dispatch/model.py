@@ -3,6 +3,7 @@
 import threading
 from typing import NamedTuple
 
+from cutegen import spec
 from cutegen.api import request_of
 from cutegen.build import BuildRequest, Cache, build
 from cutegen.dispatch.placement import VECTOR_BYTES
@@ -14,50 +15,36 @@ from cutegen.plan import GemmPlan, plan
 from cutegen.plan.gemm_plan import remarks
 from cutegen.plan.values.gemm_plan import sizes_line
 from cutegen.run import Kernel
-from cutegen.spec import (
-    Bias,
-    Epilogue,
-    Extra,
-    Factors,
-    GemmSpec,
-    Grouped,
-    Operand,
-    Paired,
-    Problem,
-    Quantized,
-    Scale,
-    Schedule,
-)
 from cutegen.support.words import extents
 
 
-def spec_of(request: Request) -> GemmSpec:
+def spec_of(request: Request) -> spec.GemmSpec:
     """Return the spec for `request`, with everything else left open. Raises SpecError.
 
     If rows must not depend on their number, K has one slice, because the number of slices would follow from the rows.
     """
-    return GemmSpec(
+    return spec.GemmSpec(
         name=request.name,
         family=None if request.family == TRIED else request.family,
-        problem=Problem(
+        problem=spec.Problem(
             a=_operand(request.a),
             b=_operand(request.b),
             c=_operand(request.c),
-            bias=None if request.bias is None else Bias(request.bias),
-            scale=None if request.scale is None else Scale(request.scale),
+            bias=None if request.bias is None else spec.Bias(request.bias),
+            scale=None if request.scale is None else spec.Scale(request.scale),
             scale_a=_factors(request.scale_a),
             scale_b=_factors(request.scale_b),
             residual=_extra(request.residual),
             aux=_extra(request.aux),
-            groups=None if request.groups is None else Grouped(request.groups.of, request.groups.layout),
+            groups=None if request.groups is None else spec.Grouped(request.groups.of, request.groups.layout),
         ),
-        epilogue=Epilogue(
+        epilogue=spec.Epilogue(
             ops=request.ops or None,
             expression=request.expression,
-            pairs=None if request.pairs is None else Paired.ordered_as(request.pairs),
-            quantize=None if request.quantized is None else Quantized("e4m3", request.quantized),
+            pairs=None if request.pairs is None else spec.Paired.ordered_as(request.pairs),
+            quantize=None if request.quantized is None else spec.Quantized("e4m3", request.quantized),
         ),
-        schedule=Schedule(split_k=1) if request.batch_invariant else Schedule(),
+        schedule=spec.Schedule(split_k=1) if request.batch_invariant else spec.Schedule(),
     )
 
 
@@ -126,18 +113,18 @@ def _planned(request: Request) -> _Planned:
     return _Planned(why, asked, remarks(made))
 
 
-def _operand(matrix: Matrix) -> Operand:
-    return Operand(matrix.dtype, matrix.major, matrix.align_bytes)
+def _operand(matrix: Matrix) -> spec.Operand:
+    return spec.Operand(matrix.dtype, matrix.major, matrix.align_bytes)
 
 
-def _factors(matrix: Matrix | None) -> Factors | None:
+def _factors(matrix: Matrix | None) -> spec.Factors | None:
     if matrix is None or matrix.block is None:
         return None
     if matrix.dtype in BLOCK_VALUES:
-        return Factors(matrix.block, matrix.dtype)
+        return spec.Factors(matrix.block, matrix.dtype)
     align = None if matrix.align_bytes >= VECTOR_BYTES else matrix.align_bytes
-    return Factors(matrix.block, major=matrix.major, align=align)
+    return spec.Factors(matrix.block, major=matrix.major, align=align)
 
 
-def _extra(matrix: Matrix | None) -> Extra | None:
-    return None if matrix is None else Extra(matrix.dtype, matrix.major, matrix.align_bytes)
+def _extra(matrix: Matrix | None) -> spec.Extra | None:
+    return None if matrix is None else spec.Extra(matrix.dtype, matrix.major, matrix.align_bytes)

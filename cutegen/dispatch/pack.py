@@ -4,13 +4,12 @@ Opening a pack and calling its kernels needs neither the compiler nor the planne
 consults an open pack before the performance model.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 from cutegen.build.pack_file import Identity, PackEntry, PackFile, read_pack
 from cutegen.contract.launch import (
@@ -129,7 +128,7 @@ class Pack:
         """Serve no more calls of `matmul`."""
         providers.withdraw(self)
 
-    def __enter__(self) -> Pack:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

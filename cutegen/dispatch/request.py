@@ -1,9 +1,7 @@
 """The kernel cache's key of one call: calls that one kernel can serve make equal requests."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Self
 
 from cutegen.contract.problem import FactorsOfC, Groups, Pairs, ProblemShape
 from cutegen.support.typed_json import read
@@ -104,6 +102,6 @@ class Request:
         return {name: each for name, each in table.items() if each is not None or name not in _WHERE_THERE}
 
     @classmethod
-    def from_json(cls, table: Any, file: str) -> Request:
+    def from_json(cls, table: Any, file: str) -> Self:
         """Read the output of `as_json`. Raises ArtifactError that names `file`, RequestError for impossible extents."""
         return read(cls, table, file, "request")

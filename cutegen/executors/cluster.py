@@ -19,19 +19,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from cutegen.build import Cache
 from cutegen.errors import DeviceError, WorkerError, by_exit_code
-from cutegen.executors.remote_job import (
-    FAILED,
-    REFUSED,
-    Done,
-    Identity,
-    Job,
-    Lacking,
-    identity,
-    pack,
-    parcels,
-    unpack,
-    unpacked,
-)
+from cutegen.executors import remote_job
+from cutegen.executors.remote_job import Identity, Job, identity, parcels, unpack
 from cutegen.executors.workers import Brings
 from cutegen.support.words import plural
 
@@ -116,12 +105,12 @@ class ClusterWorkers:
     def _conducted(self, job: Job) -> Any:
         """Run the job on a worker, send missing artifacts, and keep the returned ones."""
         answer = self._answer(job)
-        if isinstance(answer, Lacking):
+        if isinstance(answer, remote_job.Lacking):
             sent = parcels(self._cache, job.needs)
             if len(sent) < len(set(job.needs)):
                 raise WorkerError(f"cache {self._cache.directory}: an artifact that a job needs is gone; run it again")
             answer = self._answer(replace(job, sent=sent))
-        if not isinstance(answer, Done):
+        if not isinstance(answer, remote_job.Done):
             raise WorkerError(f"scheduler {self._address}: a worker does not keep the artifacts sent to it")
         for parcel in answer.brought:
             unpack(parcel, self._cache)
@@ -133,7 +122,7 @@ class ClusterWorkers:
         future = self._client.submit(
             _caller(),
             identity().parts,
-            pack(job),
+            remote_job.pack(job),
             key=f"cutegen-{secrets.token_hex(8)}",
             pure=False,
             resources={RESOURCE: 1} if job.gpu else None,
@@ -151,12 +140,12 @@ class ClusterWorkers:
             raise WorkerError(
                 f"scheduler {self._address}: the connection was lost; start the scheduler again"
             ) from None
-        if kind == REFUSED:
+        if kind == remote_job.REFUSED:
             raise WorkerError(_of_another_version(self._address, identity().difference(Identity(found))))
-        if kind == FAILED:
+        if kind == remote_job.FAILED:
             message, exit_code = found
             raise by_exit_code(exit_code)(message)
-        return unpacked(found)
+        return remote_job.unpacked(found)
 
     def _waited_for(self, future: Any, job: Job) -> Any:
         while True:

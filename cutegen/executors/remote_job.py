@@ -1,7 +1,5 @@
 """A job on a worker of a cluster: both versions compared, artifacts sent there and home, verified."""
 
-from __future__ import annotations
-
 import hashlib
 import pickle
 import zlib
@@ -33,7 +31,7 @@ class Identity:
 
     parts: tuple[str, ...]
 
-    def difference(self, other: Identity) -> str:
+    def difference(self, other: "Identity") -> str:
         """Say how `other` differs; empty if it does not.
 
         >>> Identity(("cutegen 1", "dsl==1")).difference(Identity(("cutegen 1", "dsl==2")))

@@ -1,27 +1,14 @@
 """Operands that `wgmma` and `tcgen05.mma` read in shared memory: swizzled layouts of 8 rows, and their descriptors."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cutegen.algebra import (
-    ComposedLayout,
-    Layout,
-    LayoutExpr,
-    Swizzle,
-    inner_layout,
-    make_layout,
-    modes,
-    offsets,
-    offsets_2d,
-    size,
-    tile_to_shape,
-    with_inner,
-)
+from cutegen import algebra
+from cutegen.algebra import ComposedLayout, Layout, LayoutExpr, Swizzle, make_layout, modes
 from cutegen.algebra.layout import IntTree, zipped_divide
 
 # Shared-memory layouts that `wgmma` reads by a descriptor: atoms of 8 rows of 16, 32, 64 or 128 swizzled bytes.
@@ -116,7 +103,7 @@ class GmmaLayout:
         Raises ValueError if atoms do not fill the tile.
         """
         order = (0, 1) if self.major_mode == 1 else (1, 0)
-        return tile_to_shape(self.atom(element_bits), extents, (*order, *range(2, len(extents))))
+        return algebra.tile_to_shape(self.atom(element_bits), extents, (*order, *range(2, len(extents))))
 
 
 def _vector_elems(element_bits: int) -> int:
@@ -183,7 +170,7 @@ class MatrixDescriptor:
         return placed | self.version << 46 | self.base_offset << 49 | self.mode.code << 62
 
     @classmethod
-    def decode(cls, bits: int) -> MatrixDescriptor:
+    def decode(cls, bits: int) -> Self:
         """Decode 64 bits into a descriptor."""
         start, lbo, sbo = ((bits >> shift & _FIELD) * VECTOR_BYTES for shift in (0, 16, 32))
         mode = next(mode for mode in SWIZZLE_MODES if mode.code == bits >> 62)
@@ -196,7 +183,7 @@ class MatrixDescriptor:
             version=bits >> 46 & 7,
         )
 
-    def advanced(self, steps: int) -> MatrixDescriptor:
+    def advanced(self, steps: int) -> Self:
         """Return the block that begins `steps` times 16 bytes further: the same sum on the 64 bits."""
         return replace(self, start_bytes=self.start_bytes + steps * VECTOR_BYTES)
 
@@ -222,7 +209,10 @@ class MatrixDescriptor:
 
         The swizzle uses the address, counted from the start of the pattern.
         """
-        placed = offsets_2d(self.canonical(rows, major_mode, element_bytes))[:rows] * element_bytes + self.start_bytes
+        placed = (
+            algebra.offsets_2d(self.canonical(rows, major_mode, element_bytes))[:rows] * element_bytes
+            + self.start_bytes
+        )
         line = (placed >> _LINE_SHIFT) - self.base_offset
         return placed ^ (line & (1 << self.mode.bits) - 1) * VECTOR_BYTES
 
@@ -248,10 +238,10 @@ def operand_descriptors(layout: LayoutExpr, major_mode: int, element_bytes: int,
     >>> hex(of_a.first.encode()), of_a.steps
     ('0x4000004000010000', Layout((2, 4), (512, 2)))
     """
-    block, rest = _blocks(inner_layout(layout), rows, element_bytes)
+    block, rest = _blocks(algebra.inner_layout(layout), rows, element_bytes)
     first = _first(block, _mode(layout, element_bytes), major_mode, element_bytes)
     steps = Layout(rest.shape, _in_vectors(rest.stride, element_bytes))
-    _prove(first, steps, with_inner(layout, make_layout(block, rest)), major_mode, element_bytes)
+    _prove(first, steps, algebra.with_inner(layout, make_layout(block, rest)), major_mode, element_bytes)
     return OperandDescriptors(first, steps)
 
 
@@ -274,7 +264,7 @@ def _swizzle_name(swizzle: Swizzle) -> str:
 def _blocks(layout: Layout, rows: int, element_bytes: int) -> tuple[Layout, Layout]:
     """Return (M|N, K) of the first block, and (M|N block, K block, stage) of the starts of all blocks."""
     k = BLOCK_K_BYTES // element_bytes
-    x, y = map(size, modes(layout)[:2])
+    x, y = map(algebra.size, modes(layout)[:2])
     if x % rows or y % k:
         raise NoDescriptorError(f"blocks of {rows}x{k} do not fill a tile of {x}x{y}")
     try:
@@ -285,7 +275,7 @@ def _blocks(layout: Layout, rows: int, element_bytes: int) -> tuple[Layout, Layo
 
 def _first(block: Layout, mode: SwizzleMode, major_mode: int, element_bytes: int) -> MatrixDescriptor:
     """Return the descriptor whose strides are the block's own. A mode with one repetition gets stride 0."""
-    placed = offsets_2d(block) * element_bytes
+    placed = algebra.offsets_2d(block) * element_bytes
     row, vector = mode.row_bytes // element_bytes, VECTOR_BYTES // element_bytes
 
     def stride(x: int, y: int) -> int:
@@ -315,9 +305,9 @@ def _in_vectors(strides: IntTree, element_bytes: int) -> IntTree:
 
 def _prove(first: MatrixDescriptor, steps: Layout, blocks: LayoutExpr, major_mode: int, element_bytes: int) -> None:
     """Compare the address of each element of each block with the layout's. Raises NoDescriptorError at the first."""
-    rows, k = map(size, modes(modes(inner_layout(blocks))[0]))
-    stored = offsets(blocks).reshape(-1, k, rows) * element_bytes
-    for block, step in enumerate(offsets(steps)):
+    rows, k = map(algebra.size, modes(modes(algebra.inner_layout(blocks))[0]))
+    stored = algebra.offsets(blocks).reshape(-1, k, rows) * element_bytes
+    for block, step in enumerate(algebra.offsets(steps)):
         read = first.advanced(int(step)).addresses(rows, major_mode, element_bytes).T
         wrong = np.argwhere(read != stored[block])
         if len(wrong):

@@ -13,10 +13,9 @@ L2: the white paper of A100, 5120 bytes for 108 SMs. Shared memory: 32 banks of 
 Programming Guide, "Shared Memory"). Issue: four schedulers, one warp instruction each (the same guide).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 from cutegen.hardware.dtypes import dtype
 from cutegen.hardware.multiplies import Instruction
@@ -48,7 +47,7 @@ class SmRates:
         by_bytes = instruction is not Instruction.FMA and not as_f16
         return found * 16 / dtype(operands).bits if found is not None and by_bytes else found
 
-    def having(self, instruction: Instruction, flops: float | None) -> SmRates:
+    def having(self, instruction: Instruction, flops: float | None) -> Self:
         """Return the same with another rate of one instruction; None if it is not known."""
         others = {name: rate for name, rate in self.flops.items() if name is not instruction}
         return replace(self, flops=others if flops is None else {**others, instruction: flops})

@@ -1,11 +1,9 @@
 """`cutegen.inductor.enable`: a pass of cutegen's among Inductor's own, for the products that it computes faster."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import torch
 import torch._inductor.config as config
@@ -120,7 +118,7 @@ class Enabled:
         """The products that were replaced, in the order of compilation; a graph of torch's cache has none."""
         return tuple(self.graph_pass.replaced)
 
-    def __enter__(self) -> Enabled:
+    def __enter__(self) -> Self:
         """Keep it enabled."""
         return self
 

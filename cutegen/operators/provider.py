@@ -22,15 +22,9 @@ from cutlass.operators import (
     RuntimeArguments,
     Status,
     TargetSm,
+    metadata,
     mma,
     register_provider,
-)
-from cutlass.operators.metadata import (
-    BLASDesignMetadata,
-    DenseTensorConstraints,
-    GemmOperandsMetadata,
-    IndexPtrGroupedGemmOperandsMetadata,
-    OperandsMetadata,
 )
 
 from cutegen.api import request_of
@@ -90,7 +84,9 @@ class PlannedOperator(Operator):  # type: ignore[misc]
 
     @staticmethod
     @abstractmethod
-    def _operands(args: RuntimeArguments, constraints: Mapping[str, Any], accumulator: Any) -> OperandsMetadata:
+    def _operands(
+        args: RuntimeArguments, constraints: Mapping[str, Any], accumulator: Any
+    ) -> metadata.OperandsMetadata:
         """Return the metadata of operands with such constraints."""
 
     @classmethod
@@ -126,7 +122,7 @@ class PlannedOperator(Operator):  # type: ignore[misc]
             operator_class=cls,
             supported_targets=[_sm_of(plan.target)],
             operands=cls._operands(args, constraints, _TYPES[plan.mma.atom.c_dtype.name]),
-            design=BLASDesignMetadata(
+            design=metadata.BLASDesignMetadata(
                 mma_instruction_type=_INSTRUCTIONS[plan.mma.atom.instruction],
                 tile_shape=(*plan.launch.cta_tile, plan.mma.cta_tile[2]),
                 cluster_shape=_cluster(plan),
@@ -175,8 +171,10 @@ class GemmOperator(PlannedOperator):
         return {"a": _dense("A", args), "b": _dense("B", args), "out": _dense("out", args)}
 
     @staticmethod
-    def _operands(args: GemmArguments, constraints: Mapping[str, Any], accumulator: Any) -> GemmOperandsMetadata:
-        return GemmOperandsMetadata(constraints["a"], constraints["b"], constraints["out"], accumulator)
+    def _operands(
+        args: GemmArguments, constraints: Mapping[str, Any], accumulator: Any
+    ) -> metadata.GemmOperandsMetadata:
+        return metadata.GemmOperandsMetadata(constraints["a"], constraints["b"], constraints["out"], accumulator)
 
 
 @CutegenProvider.register
@@ -193,9 +191,9 @@ class GroupedGemmOperator(PlannedOperator):
     @staticmethod
     def _operands(
         args: IndexPtrGroupedGemmArguments, constraints: Mapping[str, Any], accumulator: Any
-    ) -> IndexPtrGroupedGemmOperandsMetadata:
-        ends = DenseTensorConstraints(dtype=cutlass.Int32, stride=(1,), divisibility=1)
-        return IndexPtrGroupedGemmOperandsMetadata(
+    ) -> metadata.IndexPtrGroupedGemmOperandsMetadata:
+        ends = metadata.DenseTensorConstraints(dtype=cutlass.Int32, stride=(1,), divisibility=1)
+        return metadata.IndexPtrGroupedGemmOperandsMetadata(
             constraints["a"], constraints["b"], constraints["out"], ends, args.offsets_along, accumulator
         )
 
@@ -249,11 +247,11 @@ def _device(tensor: Any) -> tuple[str, int]:
     return CPU if int(kind) == _DLPACK_CPU else ("cuda", int(ordinal))
 
 
-def _constraints(name: str, matrix: Matrix) -> DenseTensorConstraints:
+def _constraints(name: str, matrix: Matrix) -> metadata.DenseTensorConstraints:
     """Return the constraints on an operand, of three dimensions or of the last two."""
     stride = (0, 0, 1) if matrix.major == _COLUMNS[name] else (0, 1, 0)
     element = _TYPES[matrix.dtype]
-    return DenseTensorConstraints(
+    return metadata.DenseTensorConstraints(
         dtype=element,
         stride=stride,
         divisibility=max(1, matrix.align_bytes * 8 // element.width),

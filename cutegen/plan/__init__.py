@@ -16,7 +16,6 @@ from cutegen.plan.families import FAMILIES, plan_with_any_family
 from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.probe import ProbePlan, plan_probe, probed_family
 from cutegen.plan.values.decision import Choice, Decision, Rejected
-from cutegen.plan.values.gemm_plan import Occupancy, Predictions
 from cutegen.plan.values.operand import Sectors, Wavefronts
 from cutegen.spec import PROBE, GemmSpec, SpecLike, as_spec
 
@@ -25,8 +24,6 @@ __all__ = [
     "Choice",
     "Decision",
     "GemmPlan",
-    "Occupancy",
-    "Predictions",
     "ProbePlan",
     "Rejected",
     "Sectors",

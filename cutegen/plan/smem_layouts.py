@@ -6,19 +6,8 @@ from typing import Literal
 
 import numpy as np
 
-from cutegen.algebra import (
-    ComposedLayout,
-    Layout,
-    LayoutExpr,
-    Swizzle,
-    format_layout,
-    inner_layout,
-    modes,
-    offsets,
-    parse_layout,
-    size,
-    tile_to_shape,
-)
+from cutegen import algebra
+from cutegen.algebra import ComposedLayout, Layout, LayoutExpr, Swizzle, inner_layout, offsets, size
 from cutegen.hardware import Instruction
 from cutegen.hardware.gmma import GMMA_LAYOUTS, GmmaLayout, gmma_layouts
 from cutegen.spec import FAMILIES, GemmSpec, SmemLayout
@@ -45,11 +34,11 @@ class LayoutOption:
     def name(self) -> str:
         """The name in the ranking."""
         if self.swizzle is not None:
-            rows = extents(size(part) for part in modes(inner_layout(self.atom)))
+            rows = extents(size(part) for part in algebra.modes(inner_layout(self.atom)))
             return f"Swizzle<{self.swizzle.bits},{self.swizzle.base},{self.swizzle.shift}> on {rows}"
         if self.pad_elems:
             return f"{'turned, ' if self.turned else ''}pad {self.pad_elems}"
-        return f"plain {format_layout(self.atom)}"
+        return f"plain {algebra.format_layout(self.atom)}"
 
 
 def all_options(
@@ -233,11 +222,11 @@ def looks_like_bytes(
 
 
 def _given_layout(spec: GemmSpec, key: str, text: str, tile: tuple[int, int]) -> LayoutOption:
-    atom = parse_layout(text)
+    atom = algebra.parse_layout(text)
     if size(inner_layout(atom)) == 1:
         raise spec.error(key, found=f'"{text}", one element', expected="an atom of more than one element")
     try:
-        layout = tile_to_shape(atom, tile)
+        layout = algebra.tile_to_shape(atom, tile)
     except ValueError as error:
         raise spec.error(
             key,

@@ -1,9 +1,8 @@
 """Prepares an entry to run: every instruction becomes a step, every operand a cell, every variable an address."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
@@ -40,7 +39,7 @@ class _Rows:
     written: flow.Written
 
     @classmethod
-    def of(cls, entry: Entry) -> _Rows:
+    def of(cls, entry: Entry) -> Self:
         rows = tuple(row_of(instruction) for instruction in entry.instructions)
         both = zip(entry.instructions, rows, strict=True)
         return cls(rows, [flow.written_registers(each, sources_only=row.sources_only) for each, row in both])

@@ -1,10 +1,9 @@
 """Entry point of this package: parse PTX once, launch its entries on numpy arrays."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Self
 
 from cutegen.ptx.arithmetic.tensor_core import HOPPER, TensorCore
 from cutegen.ptx.errors import LaunchError
@@ -58,7 +57,7 @@ class Program:
     _executables: dict[tuple[str, bool], Executable] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, text: str) -> Program:
+    def parse(cls, text: str) -> Self:
         """Reads PTX text. An entry is prepared at its first launch, so an invalid one does not block the others.
 
         Raises:

@@ -3,8 +3,6 @@
 Kernels of one name are behind one function, which chooses by the GPU and the problem, as `Pack.kernel` does.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -389,7 +387,7 @@ class _Mode:
     def __str__(self) -> str:
         return f"{{{self.extent}, {self.stride}, {self.box}}}"
 
-    def split(self, pairs: Pairs, together: int) -> list[_Mode]:
+    def split(self, pairs: Pairs, together: int) -> "list[_Mode]":
         """Return the modes of columns in pairs, as MapMode.split does for numbers."""
         columns = pairs.multiple * self.box  # boxes are those of any number of columns
         boxes = MapMode(columns, 1, self.box).split(pairs.modes(columns), together)

@@ -1,7 +1,5 @@
 """Plans a possibly edited kernel file again, from the constants at its head, which are read without running it."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -69,7 +67,7 @@ class KernelText:
     rebound: Mapping[str, int]
 
     @classmethod
-    def of(cls, text: str, where: str) -> KernelText:
+    def of(cls, text: str, where: str) -> "KernelText":
         """Read a text. Raises RequestError, which begins with `where`, for text that is not Python."""
         try:
             return _read(ast.parse(text))

@@ -1,30 +1,13 @@
 """Reads an artifact's `plan.json` for a launch, and checks each value that a launcher relies on."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Self
 
 from cutegen.build import Artifact
-from cutegen.contract.launch import (
-    BESIDE_RESULT,
-    FACTORS,
-    GEMM,
-    ONE_CTA,
-    OPERANDS,
-    REGISTERS,
-    RESULT,
-    RESULT_FACTORS,
-    SCALARS,
-    SOURCE,
-    LaunchContract,
-    TensorContract,
-    integers,
-    leading_stride,
-    stride_type,
-)
+from cutegen.contract import launch
+from cutegen.contract.launch import GEMM, REGISTERS, LaunchContract
 from cutegen.contract.problem import PAIR
 from cutegen.contract.tensor_map import MAX_BOX_ELEMS
 from cutegen.errors import ArtifactError
@@ -49,10 +32,10 @@ _MODES = {
     "a": (("m", "k"),),
     "b": (("n", "k"),),
     "c": _MATRIX,
-    SOURCE: _MATRIX,
+    launch.SOURCE: _MATRIX,
     "residual": _MATRIX,
     "aux": _MATRIX,
-    RESULT_FACTORS: _MATRIX,
+    launch.RESULT_FACTORS: _MATRIX,
     "bias": (("n",), ("m",)),
     "scale_a": (("m", "k"),),
     "scale_b": (("n", "k"),),
@@ -64,7 +47,7 @@ _ENTRY = re.compile(r"[A-Za-z_$][\w$]*", re.ASCII)
 _Misfit = tuple[str, object, str]  # address in the launch table, value found, what was expected
 
 
-def check_launch(contract: LaunchContract, file: str, results: tuple[str, ...] = (RESULT,)) -> None:
+def check_launch(contract: LaunchContract, file: str, results: tuple[str, ...] = (launch.RESULT,)) -> None:
     """Check a contract from `file` whose kernel writes `results`. Raises ArtifactError at the first misfit."""
     for address, found, expected in _misfits(contract, results):
         raise ArtifactError(f"{file}: launch.{address}: found {shown(found)}; expected {expected}")
@@ -81,17 +64,18 @@ def _misfits(contract: LaunchContract, results: tuple[str, ...]) -> Iterator[_Mi
         yield "groups.layout", groups.layout, '"packed" for parts of K'
     for index, tensor in enumerate(contract.tensors):
         if (PAIR in tensor.modes) != (
-            contract.pairs is not None and tensor.name in (RESULT, SOURCE, "residual", RESULT_FACTORS)
+            contract.pairs is not None
+            and tensor.name in (launch.RESULT, launch.SOURCE, "residual", launch.RESULT_FACTORS)
         ):
             yield f"tensors[{index}].modes", tensor.modes, "p for C with pairs, and n without"
     if contract.pairs is not None and contract.pairs.of != "n":
         yield "pairs.of", contract.pairs.of, '"n": calls have pairs of columns of B'
     if contract.pairs is not None and contract.pairs.width is not None and contract.pairs.width < 1:
         yield "pairs.width", contract.pairs.width, "at least 1, or null"
-    has_factors = RESULT_FACTORS in (tensor.name for tensor in contract.tensors)
+    has_factors = launch.RESULT_FACTORS in (tensor.name for tensor in contract.tensors)
     if (contract.quantized is not None) != has_factors:
-        yield "quantized", contract.quantized, f"f32 or ue8m0 with {RESULT_FACTORS}, else null"
-    if unknown := sorted({*contract.ahead} - {*OPERANDS}):
+        yield "quantized", contract.quantized, f"f32 or ue8m0 with {launch.RESULT_FACTORS}, else null"
+    if unknown := sorted({*contract.ahead} - {*launch.OPERANDS}):
         yield "ahead", unknown, "operands, which a programmatic kernel copies before it waits"
     if contract.groups is not None and contract.split is not None:
         yield "split", asdict(contract.split), "null with groups"
@@ -103,31 +87,39 @@ def _misfits(contract: LaunchContract, results: tuple[str, ...]) -> Iterator[_Mi
 
 def _misnamed(contract: LaunchContract, results: tuple[str, ...]) -> Iterator[_Misfit]:
     names = tuple(tensor.name for tensor in contract.tensors)
-    first = (*OPERANDS, *results)
-    beside = [name for name in (*FACTORS, *BESIDE_RESULT) if name in names] if results == (RESULT,) else []
+    first = (*launch.OPERANDS, *results)
+    beside = (
+        [name for name in (*launch.FACTORS, *launch.BESIDE_RESULT) if name in names]
+        if results == (launch.RESULT,)
+        else []
+    )
     if names != (*first, *beside):
-        yield "tensors", names, f"{', '.join(first)}, then those of {', '.join(BESIDE_RESULT)} that the epilogue names"
+        yield (
+            "tensors",
+            names,
+            f"{', '.join(first)}, then those of {', '.join(launch.BESIDE_RESULT)} that the epilogue names",
+        )
     if len(contract.factors) == 1:
-        yield "tensors", names, f"both of {', '.join(FACTORS)}, or neither"
-    if unknown := [name for name in contract.scalars if name not in SCALARS]:
-        yield "scalars", unknown, f"those of {', '.join(SCALARS)}"
+        yield "tensors", names, f"both of {', '.join(launch.FACTORS)}, or neither"
+    if unknown := [name for name in contract.scalars if name not in launch.SCALARS]:
+        yield "scalars", unknown, f"those of {', '.join(launch.SCALARS)}"
     if len(set(contract.scalars)) < len(contract.scalars):
         yield "scalars", contract.scalars, "each name once"
     if (given := tuple(tensor.name for tensor in contract.given)) not in ((), ("b",)):
         yield "given", given, "nothing, or b"
 
 
-def _of_tensor(tensor: TensorContract) -> Iterator[_Misfit]:
+def _of_tensor(tensor: launch.TensorContract) -> Iterator[_Misfit]:
     if tensor.name not in _MODES:
         yield "name", tensor.name, f"one of {', '.join(_MODES)}"
     elif tensor.modes not in _MODES[tensor.name]:
         yield "modes", tensor.modes, " or ".join(map(str, _MODES[tensor.name]))
     if tensor.major not in tensor.modes:
         yield "major", tensor.major, f"one of the modes, {', '.join(tensor.modes)}"
-    has_blocks = tensor.name in (*FACTORS, RESULT_FACTORS)
+    has_blocks = tensor.name in (*launch.FACTORS, launch.RESULT_FACTORS)
     if (tensor.block is not None) != has_blocks or not all(1 <= x <= 2**13 for x in tensor.block or ()):
         yield "block", tensor.block, "rows and K of 1 to 8,192 for factors, and nothing else"
-    known = WORDS if tensor.block_elems > 1 else {**DTYPES, **PACKED} if tensor.name in OPERANDS else DTYPES
+    known = WORDS if tensor.block_elems > 1 else {**DTYPES, **PACKED} if tensor.name in launch.OPERANDS else DTYPES
     if tensor.dtype not in known:
         yield "dtype", tensor.dtype, f"one of {', '.join(known)}"
     if tensor.block_elems not in (1, ATOM_WORDS):
@@ -158,7 +150,7 @@ def _outside(contract: LaunchContract) -> Iterator[_Misfit]:
 
 def _of_cluster(contract: LaunchContract) -> Iterator[_Misfit]:
     x, y = contract.cluster
-    if contract.spread and (contract.cluster != ONE_CTA or contract.ctas_per_multiprocessor is None):
+    if contract.spread and (contract.cluster != launch.ONE_CTA or contract.ctas_per_multiprocessor is None):
         yield "spread", True, "false with clusters, and without persistent CTAs"
     if min(x, y) < 1 or x * y > MAX_CLUSTER_CTAS:
         yield "cluster", contract.cluster, f"extents of at least 1, up to {MAX_CLUSTER_CTAS} CTAs in total"
@@ -191,18 +183,18 @@ def _parameter_types(contract: LaunchContract) -> Iterable[tuple[str, str]]:
     yield from ((f"map_{each.name}", "tensormap") for each in contract.maps)
     yield from ((name, "ptr") for name in contract.pointers)
     yield from ((name, "f32") for name in contract.scalars)
-    yield from ((name, "i32") for name in integers(contract.groups))
+    yield from ((name, "i32") for name in launch.integers(contract.groups))
     for tensor in contract.tensors:
         if tensor.name not in REGISTERS.values():
-            if leading := leading_stride(tensor):
-                yield leading, stride_type(tensor)
+            if leading := launch.leading_stride(tensor):
+                yield leading, launch.stride_type(tensor)
             yield f"batch_stride_{tensor.name}", "i64"
 
 
 # Reads an artifact's `plan.json` for a launch, and checks each value before use.
 
 
-_RESULTS = {GEMM: (RESULT,)}
+_RESULTS = {GEMM: (launch.RESULT,)}
 _OPENS = {GEMM: "expected a GEMM; open it as a Probe"}
 _OTHERWISE = "expected a probe; open it as a Kernel"
 
@@ -216,14 +208,14 @@ class PlanTable:
     file: str
 
     @classmethod
-    def of(cls, artifact: Artifact, kind: str) -> PlanTable:
+    def of(cls, artifact: Artifact, kind: str) -> Self:
         """Read an artifact. Raises ArtifactError if it is not of `kind`, or its contract cannot be launched."""
         file = f"{artifact.path}: plan.json"
         table = parse_object(artifact.plan_json, file)
         if (found := read(str, table.get("kind", GEMM), file, "kind")) != kind:
             raise ArtifactError(f"{artifact.path}: found a kernel of kind {found}; {_OPENS.get(kind, _OTHERWISE)}")
-        launch = LaunchContract.from_json(table.get("launch"), file)
-        check_launch(launch, file, _RESULTS.get(kind, tuple(REGISTERS.values())))
-        if launch.entry != artifact.manifest.entry:
-            raise ArtifactError(f"{file}: launch.entry: found {launch.entry}; expected {artifact.manifest.entry}")
-        return cls(launch, table, file)
+        contract = LaunchContract.from_json(table.get("launch"), file)
+        check_launch(contract, file, _RESULTS.get(kind, tuple(REGISTERS.values())))
+        if contract.entry != artifact.manifest.entry:
+            raise ArtifactError(f"{file}: launch.entry: found {contract.entry}; expected {artifact.manifest.entry}")
+        return cls(contract, table, file)

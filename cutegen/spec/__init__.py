@@ -3,7 +3,7 @@
 The plan checks combinations of values, such as an atom and the operands' types.
 """
 
-from cutegen.contract.launch import GEMM, KINDS, PROBE
+from cutegen.contract.launch import GEMM, PROBE
 from cutegen.spec.families import FAMILIES, Family
 from cutegen.spec.file import SpecLike, as_spec, load_spec, parse_spec, shipped_specs, spec_path
 from cutegen.spec.model import GemmSpec
@@ -31,9 +31,8 @@ from cutegen.spec.parts import (
     SmemLayout,
     Tile,
 )
-from cutegen.spec.schema import Key, known_keys
+from cutegen.spec.schema import known_keys
 from cutegen.spec.steps import (
-    MATRICES,
     NARROW_BITS,
     NARROW_SHARE,
     OPS,
@@ -57,8 +56,6 @@ from cutegen.spec.steps import (
 __all__ = [
     "FAMILIES",
     "GEMM",
-    "KINDS",
-    "MATRICES",
     "MODES",
     "NARROW_BITS",
     "NARROW_SHARE",
@@ -79,7 +76,6 @@ __all__ = [
     "G2sFactors",
     "GemmSpec",
     "Grouped",
-    "Key",
     "Mma",
     "Name",
     "Negation",

@@ -1,10 +1,8 @@
 """The tables of a spec file as records, their keys as fields; None is an omitted key. `GemmSpec` validates them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, Self
 
 from cutegen.contract.problem import Groups, Pairs
 from cutegen.hardware import BULK_TENSOR, CP_ASYNC_ATOMS, UNIVERSAL, dtype
@@ -419,7 +417,7 @@ class Paired(Part):
         return Pairs(self.first, width, self.of)
 
     @classmethod
-    def ordered_as(cls, pairs: Pairs) -> Paired:
+    def ordered_as(cls, pairs: Pairs) -> Self:
         """Return them as a spec has them."""
         named = {width: name for name, width in _WIDTHS.items()}
         return cls(named.get(pairs.width, pairs.width or 0), pairs.first, pairs.of)

@@ -1,9 +1,7 @@
 """The arguments of a call with torch tensors, as one value."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -27,7 +25,7 @@ class Like(NamedTuple):
     dtype: torch.dtype
 
     @classmethod
-    def of(cls, x: Tensor) -> Like:
+    def of(cls, x: Tensor) -> Self:
         """Return those of `x`."""
         return cls(x.shape, x.stride(), x.dtype)
 
@@ -92,7 +90,7 @@ class Call(NamedTuple):
     scale_n: Tensor | None = None
 
     @classmethod
-    def of_arguments(cls, given: tuple[Any, ...]) -> Call:
+    def of_arguments(cls, given: tuple[Any, ...]) -> Self:
         """Return the call of an op with these arguments, some of the last of which may be left out."""
         whole: tuple[Any, ...] = given + (None,) * (ARGUMENTS - len(given))
         *first, out_dtype, scale_m, scale_n = whole

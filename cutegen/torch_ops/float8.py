@@ -4,10 +4,8 @@ The forward product sums over K, the backward ones over N and over M. Tensor cor
 mode, and a scale must be constant along it. Each matrix therefore exists twice, quantized for either mode.
 """
 
-from __future__ import annotations
-
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -33,7 +31,7 @@ class Float8Copies(NamedTuple):
     across_scale: Tensor
 
     @classmethod
-    def of(cls, matrix: Tensor, dtype: torch.dtype = torch.float8_e4m3fn) -> Float8Copies:
+    def of(cls, matrix: Tensor, dtype: torch.dtype = torch.float8_e4m3fn) -> Self:
         """Return copies of `matrix` whose scales map each row, and each column, to the range of `dtype`.
 
         Raises OperandError if it is not a matrix, RequestError for a type other than 8-bit floats.

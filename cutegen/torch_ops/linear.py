@@ -1,8 +1,6 @@
 """`cutegen.Linear`: torch's Linear, computed by one kernel with its bias and activation."""
 
-from __future__ import annotations
-
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, fx
@@ -119,7 +117,7 @@ class Linear(torch.nn.Linear):  # type: ignore[misc]
         activation: Any = None,
         pairs: str | int | None = None,
         first: str | None = None,
-    ) -> Linear:
+    ) -> Self:
         """Return a layer with the parameters of `linear`, the same tensors; `activation` defaults to that of `linear`.
 
         The new layer computes what `linear` computes, followed by the activation. A subclass that adds nothing is

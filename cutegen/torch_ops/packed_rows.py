@@ -3,9 +3,8 @@
 Ends are read on their device: nothing here waits for it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -23,7 +22,7 @@ class PackedRows:
     groups: int
 
     @classmethod
-    def of(cls, ends: Tensor, rows: int) -> PackedRows:
+    def of(cls, ends: Tensor, rows: int) -> Self:
         """Return the rows of groups with any ends, which are limited as kernels limit them.
 
         >>> PackedRows.of(torch.tensor([2, 2, 9]), 4).place.tolist()

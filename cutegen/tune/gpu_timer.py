@@ -5,12 +5,10 @@ in random order, in rounds. Candidates that are far slower drop out of later rou
 with the model's favorite, so that a single lucky measurement does not win.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 from cutegen.bench.contenders import Entrant
 from cutegen.bench.measure import Graph, captured, graph_samples, l2_bytes, launch_samples, operand_sets
@@ -137,7 +135,7 @@ class _Operands:
     accumulator: str
 
     @classmethod
-    def made(cls, kernel: Kernel, job: MeasureJob) -> _Operands:
+    def made(cls, kernel: Kernel, job: MeasureJob) -> Self:
         """Allocate fresh operands for the candidates of `job`, which all have one kernel's tensors."""
         contract, accumulator = kernel.contract, Entrant("", kernel).types.accumulator
         problem, seed = job.problem, job.settings.seed

@@ -1,11 +1,10 @@
 """Predicted and measured times of one problem's candidates as plain SVG, both logarithmic, with the diagonal."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
+from typing import Self
 
 from cutegen.tuned.record import Record
 
@@ -54,7 +53,7 @@ class _Axes:
     high_us: float
 
     @classmethod
-    def around(cls, points: list[_Point]) -> _Axes:
+    def around(cls, points: list[_Point]) -> Self:
         values = [us for point in points for us in (point.predicted_us, point.low_us, point.high_us)]
         return cls(min(values) / ROOM, max(values) * ROOM)
 

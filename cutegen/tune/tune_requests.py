@@ -8,19 +8,8 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.errors import SpecError
 from cutegen.hardware import target as target_of
 from cutegen.spec import PROBE, GemmSpec
-from cutegen.tune.jobs import (
-    DEFAULT_SETTINGS,
-    ON_GPU,
-    Candidate,
-    Compiled,
-    CompileJob,
-    MeasureJob,
-    Settings,
-    Timer,
-    job_id,
-    spec_json,
-    spec_of_json,
-)
+from cutegen.tune import jobs
+from cutegen.tune.jobs import Candidate, CompileJob, MeasureJob
 from cutegen.tune.space import MOST, Proposed, proposed
 
 
@@ -37,8 +26,8 @@ class TuneRequest:
     problem: ProblemShape
     device: str
     most: int = MOST
-    settings: Settings = DEFAULT_SETTINGS
-    timer: Timer = ON_GPU
+    settings: jobs.Settings = jobs.DEFAULT_SETTINGS
+    timer: jobs.Timer = jobs.ON_GPU
     sizes: GroupSizes | None = None
 
     @property
@@ -46,7 +35,7 @@ class TuneRequest:
         """An id that a rerun with the same request on the same kind of device shares, whatever its seed."""
         parts = (self.spec_name, self.asked, self.target, str(self.problem), self.device)
         of_groups = () if self.sizes is None else tuple(map(str, self.sizes.values))
-        return job_id(*parts, str(self.most), self.settings.decide_by, self.timer.kind, *of_groups)
+        return jobs.job_id(*parts, str(self.most), self.settings.decide_by, self.timer.kind, *of_groups)
 
 
 def tune_request_of(spec: GemmSpec, target: str, problem: ProblemShape, device: str, **more: object) -> TuneRequest:
@@ -54,7 +43,7 @@ def tune_request_of(spec: GemmSpec, target: str, problem: ProblemShape, device: 
     if spec.kind == PROBE:
         fix = "`cutegen run` runs probes"
         raise spec.error("kind", found=f'"{spec.kind}"', expected="a GEMM, which can be measured", fix=fix)
-    ask = TuneRequest(spec_name=spec.name, asked=spec_json(spec), target=target, problem=problem, device=device)
+    ask = TuneRequest(spec_name=spec.name, asked=jobs.spec_json(spec), target=target, problem=problem, device=device)
     ask = replace(ask, **more)  # type: ignore[arg-type]  # fields of TuneRequest, as its callers name them
     if (spec.problem.groups is None) != (ask.sizes is None):
         found = "sizes of groups" if spec.problem.groups is None else "no sizes"
@@ -67,14 +56,14 @@ def compile_jobs(ask: TuneRequest) -> tuple[CompileJob, ...]:
 
     Raises SpecError if no family can meet the spec.
     """
-    spec, target = spec_of_json(ask.asked, ask.spec_name), target_of(ask.target)
+    spec, target = jobs.spec_of_json(ask.asked, ask.spec_name), target_of(ask.target)
     return tuple(_compile_job(ask, each) for each in proposed(spec, target, ask.problem, ask.most))
 
 
 def _compile_job(ask: TuneRequest, each: Proposed) -> CompileJob:
-    settled = spec_json(each.settled)
+    settled = jobs.spec_json(each.settled)
     return CompileJob(
-        id=job_id(ask.spec_name, ask.asked, settled, ask.target),
+        id=jobs.job_id(ask.spec_name, ask.asked, settled, ask.target),
         label=each.name,
         name=ask.spec_name,
         asked=ask.asked,
@@ -85,7 +74,7 @@ def _compile_job(ask: TuneRequest, each: Proposed) -> CompileJob:
     )
 
 
-def measure_job_of(ask: TuneRequest, jobs: Sequence[CompileJob], compiled: Mapping[str, Compiled]) -> MeasureJob:
+def measure_job_of(ask: TuneRequest, jobs: Sequence[CompileJob], compiled: Mapping[str, jobs.Compiled]) -> MeasureJob:
     """Return the job that measures a problem: the candidates of its `jobs` that compiled.
 
     `compiled` is keyed by id. Raises SpecError if none compiled.

@@ -15,7 +15,6 @@ A plan, its kernel and a run meet here, and in no lower package.
 from cutegen.verify.error_bounds import Bounded, Outcome
 from cutegen.verify.reference import (
     Comparison,
-    FirstWrong,
     Reference,
     compare,
     expected_outcome,
@@ -28,7 +27,6 @@ from cutegen.verify.reference import (
 __all__ = [
     "Bounded",
     "Comparison",
-    "FirstWrong",
     "Outcome",
     "Reference",
     "compare",

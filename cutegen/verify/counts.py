@@ -4,8 +4,6 @@ The plan predicts one CTA and one k-tile; its loop says how often a launch execu
 (`plan/kernel/program.py`).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -103,7 +101,7 @@ class _Times:
         """Return `unit` times this factor, with the measured count."""
         return Count(int(unit * self.times), measured, f"{unit:,} x {self.words}")
 
-    def once_for(self, ctas: int) -> _Times:
+    def once_for(self, ctas: int) -> "_Times":
         """Return the times of what one of so many CTAs does for all of them."""
         return self if ctas == 1 else _Times(self.times / ctas, f"{self.words} / {ctas} CTAs")
 

@@ -500,7 +500,7 @@ PLANTED = {
     ),
     "phases that share are counted twice": Fault(
         "cutegen/plan/operands/shared_memory.py",
-        "int(merged_phases(placed, self.bytes) @ times) if self.shares else 0",
+        "int(hardware.merged_phases(placed, self.bytes) @ times) if self.shares else 0",
         "0",
         "tests/plan/test_simt.py::test_how_fma_loads_lie",
     ),

@@ -12,8 +12,7 @@ from cutegen.algebra import Layout, offsets_2d, parse_layout
 from cutegen.errors import CompileError, EmissionError, SpecError
 from cutegen.hardware import UNIVERSAL_FMA, target
 from cutegen.plan import GemmPlan, plan
-from cutegen.plan.epilogue.store import accumulators
-from cutegen.plan.geometry import fragment_loads, vectors
+from cutegen.plan.geometry import accumulators, fragment_loads, vectors
 from cutegen.plan.kernel.program import Action
 from cutegen.plan.kernel.timeline import residences, shown
 from cutegen.plan.mma import fma

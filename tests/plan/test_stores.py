@@ -10,7 +10,7 @@ from cutegen.algebra import Layout, TiledMma
 from cutegen.errors import SpecError
 from cutegen.hardware import MMA_ATOMS, UNIVERSAL_FMA
 from cutegen.plan import plan
-from cutegen.plan.epilogue.store import held_together
+from cutegen.plan.geometry import held_together
 from cutegen.spec import (
     Bias,
     Epilogue,

@@ -6,37 +6,17 @@ from functools import cache, partial
 
 import numpy as np
 
+from cutegen import hardware
 from cutegen.algebra import Extents, Layout, LayoutExpr, TiledMma, modes, offsets_2d, parse_layout, size
 from cutegen.contract.launch import SCALARS, SOURCE
 from cutegen.contract.problem import QUANTIZED_BLOCK
 from cutegen.contract.tensor_map import STRIDE_MULTIPLE_BYTES
 from cutegen.errors import SpecError
-from cutegen.hardware import (
-    BULK_TENSOR,
-    TMA_STORE,
-    UNIVERSAL_BITS,
-    MmaAtom,
-    StmatrixAtom,
-    Target,
-    dtype,
-    universal_atom,
-)
 from cutegen.hardware.mma_atoms import with_columns
 from cutegen.hardware.units import LINE_BYTES, SECTOR_BYTES, WARP, WARPGROUP
+from cutegen.plan import geometry
 from cutegen.plan.epilogue.pairs import decide_pairs, tile_of_c
 from cutegen.plan.epilogue.quantized import check_shares, choose_quantization
-from cutegen.plan.geometry import (
-    PAIR_ELEMS,
-    Coordinates,
-    accumulators,
-    adjacent,
-    by_warp,
-    contiguity,
-    held_together,
-    in_vectors,
-    vectors,
-    written_together,
-)
 from cutegen.plan.operands import shared_memory
 from cutegen.plan.operands.staging import stages_for_sums
 from cutegen.plan.predict import sectors_of
@@ -57,7 +37,7 @@ from cutegen.support.words import extents, plural
 
 def widths_bits(element_bits: int) -> tuple[int, ...]:
     """Return the widths of copies that hold at least one element, widest first."""
-    return tuple(bits for bits in reversed(UNIVERSAL_BITS) if bits >= element_bits)
+    return tuple(bits for bits in reversed(hardware.UNIVERSAL_BITS) if bits >= element_bits)
 
 
 def as_threads(text: str) -> Layout:
@@ -142,13 +122,13 @@ def choose_epilogue(
         why = f"a thread has at most {FEW_SUMS} sums: two barriers would take longer than narrow stores"
         return direct(x, fusion, why)
     store = _store(x, tiled_mma.threads)
-    pair = min(held_together(tiled_mma, LAST_MODE), x.last_elems)
-    held = cache(partial(accumulators, tiled_mma, x.extents))
+    pair = min(geometry.held_together(tiled_mma, LAST_MODE), x.last_elems)
+    held = cache(partial(geometry.accumulators, tiled_mma, x.extents))
 
     def write(layout: LayoutExpr) -> shared_memory.Access:
         # If the spec requests none, all compared layouts keep equally many together.
-        kept = min(pair, contiguity(layout, x.extents, LAST_MODE)) if x.requested else pair
-        return _written(x, *written_together(held, kept, layout, x.dtype.bits))
+        kept = min(pair, geometry.contiguity(layout, x.extents, LAST_MODE)) if x.requested else pair
+        return _written(x, *geometry.written_together(held, kept, layout, x.dtype.bits))
 
     read, sliced = _read(x, store), _written(x, held(pair)[..., 0], pair)
     ranking = shared_memory.choose_smem(spec, x, tiled_mma, write, read, (sliced, read), store.tiled_copy)
@@ -159,7 +139,7 @@ def choose_epilogue(
         why = f"C takes {staged.bytes:,} bytes of shared memory, more than {smem_capacity_bytes:,}"
         return direct(x, fusion, why)
     why = f"each thread stores {store.bits // 8} bytes at once; {ranking.decision.why}"
-    held_bytes = held_together(tiled_mma, x.major_mode) * x.dtype.bytes
+    held_bytes = geometry.held_together(tiled_mma, x.major_mode) * x.dtype.bytes
     not_direct = Rejected(DIRECT, f"a thread holds at most {held_bytes} adjacent bytes of a 32-byte sector")
     chosen = f"{staged.chosen.name}, {store.bits}-bit stores"
     rejected = (not_direct, *ranking.decision.rejected)
@@ -225,18 +205,18 @@ def widest_store(x: OperandTile, threads: int, limit_bits: int) -> VectorCopy:
         if bits <= limit_bits:
             grid = thread_grid(x.extents, x.major_mode, bits // x.dtype.bits, threads)
             if grid is not None:
-                return vector_copy(universal_atom(bits), bits, grid, x.major_mode, x.dtype.bits)
+                return vector_copy(hardware.universal_atom(bits), bits, grid, x.major_mode, x.dtype.bits)
     raise AssertionError(f"{threads} threads cannot tile C {x.extents}")
 
 
-def _written(x: OperandTile, first: Coordinates, elems: int) -> shared_memory.Access:
+def _written(x: OperandTile, first: geometry.Coordinates, elems: int) -> shared_memory.Access:
     """Return how accumulators write C's tile, `elems` at once from each of `first` [instruction, thread] on."""
-    return shared_memory.Access(by_warp(first), elems * x.dtype.bytes, at_once=len(first))
+    return shared_memory.Access(geometry.by_warp(first), elems * x.dtype.bytes, at_once=len(first))
 
 
 def _read(x: OperandTile, store: VectorCopy) -> shared_memory.Access:
     """Return how C's tile is read for the stores."""
-    first = by_warp(vectors(store.threads, store.values, x.extents)[..., 0])
+    first = geometry.by_warp(geometry.vectors(store.threads, store.values, x.extents)[..., 0])
     return shared_memory.Access(first, store.bits // 8, at_once=len(first))
 
 
@@ -279,14 +259,14 @@ def _tensor(spec: GemmSpec, name: str) -> EpilogueTensor:
         return _vector(spec, name)
     operand, modes = spec.problem.matrix(name), spec.modes("c")
     major = modes[("m", "n").index(operand.major)]
-    return EpilogueTensor(_MATRICES[name], dtype(operand.dtype), modes, major, align_bytes(operand), name)
+    return EpilogueTensor(_MATRICES[name], hardware.dtype(operand.dtype), modes, major, align_bytes(operand), name)
 
 
 def _vector(spec: GemmSpec, name: str) -> EpilogueTensor:
     """Return a bias, which calls pass as "bias" if it is the only one, or a scale."""
     table, mode = name.split("_")
     asked = getattr(spec.problem, table)
-    element = dtype((asked and asked.dtype) or (spec.problem.c.dtype if table == "bias" else "f32"))
+    element = hardware.dtype((asked and asked.dtype) or (spec.problem.c.dtype if table == "bias" else "f32"))
     only = table == "bias" and not set(_BIASES) <= set(spec.epilogue.operands)
     return EpilogueTensor(table if only else name, element, (mode,), mode, element.bytes, name)
 
@@ -322,14 +302,14 @@ def choose_store(
     fusion: Fusion,
     tiled_mma: TiledMma,
     cta_tile: Extents,
-    target: Target,
+    target: hardware.Target,
     pipeline_bytes: int,
 ) -> Choice[EpiloguePlan]:
     """Choose the store path of C. Adjacent threads hold adjacent elements of C, so direct stores fill sectors."""
     if spec.epilogue.smem is not None:
         return choose_epilogue(spec, fusion, tiled_mma, cta_tile, target.smem_per_cta_bytes)
     x = operand_tile(spec, "c", cta_tile)
-    found = sectors_of(accumulators(tiled_mma, x.extents, 1), x.extents, x.major_mode, x.dtype.bytes)
+    found = sectors_of(geometry.accumulators(tiled_mma, x.extents, 1), x.extents, x.major_mode, x.dtype.bytes)
     staged_bytes = x.extents[0] * x.extents[1] * x.dtype.bytes
     why = f"stores touch {found.predicted:,} sectors, at least {found.ideal:,} are needed"
     staged = f"C takes {staged_bytes:,} bytes of shared memory, the main loop {pipeline_bytes:,}"
@@ -526,34 +506,34 @@ def part_mma(mma: MmaPlan, tile: tuple[int, int]) -> TiledMma:
     return TiledMma(of_part, (mma.accumulator.group_threads // atom.threads, 1, 1))
 
 
-def stmatrix_of(x: OperandTile, mma: MmaPlan, columns: int) -> StmatrixAtom | None:
+def stmatrix_of(x: OperandTile, mma: MmaPlan, columns: int) -> hardware.StmatrixAtom | None:
     """Return what writes parts of so many columns of 16-bit elements if threads hold matrices; else plain stores do.
 
     Parts of 8 columns have few elements and use plain stores too, except bf16 parts whose rows are columns of C: their
     sums would be rounded one by one, and ptxas would serialize each `wgmma` (C7514).
     """
     matrices = next((count for count in MATRICES if columns % (count // 2 * MATRIX_ROWS) == 0), 0)
-    one_by_one = x.dtype == dtype("bf16") and x.major_mode == 0
+    one_by_one = x.dtype == hardware.dtype("bf16") and x.major_mode == 0
     if x.dtype.bits != 16 or not matrices or (columns == MATRIX_ROWS and not one_by_one):
         return None
     if not _holds_matrices(mma.accumulator.atom):
         return None
-    return StmatrixAtom(matrices, transpose=x.major_mode == 0)
+    return hardware.StmatrixAtom(matrices, transpose=x.major_mode == 0)
 
 
 @cache
-def _holds_matrices(atom: MmaAtom) -> bool:
+def _holds_matrices(atom: hardware.MmaAtom) -> bool:
     """Return whether a warp's first sums are a matrix as `stmatrix` stores it: two of a row by each thread."""
-    held = offsets_2d(atom.c_layout)[:WARP, :PAIR_ELEMS]
-    lane, value = np.arange(WARP)[:, None], np.arange(PAIR_ELEMS)
-    return np.array_equal(held, lane // 4 + (lane % 4 * PAIR_ELEMS + value) * atom.shape_mnk[0])
+    held = offsets_2d(atom.c_layout)[:WARP, : geometry.PAIR_ELEMS]
+    lane, value = np.arange(WARP)[:, None], np.arange(geometry.PAIR_ELEMS)
+    return np.array_equal(held, lane // 4 + (lane % 4 * geometry.PAIR_ELEMS + value) * atom.shape_mnk[0])
 
 
 def adjacent_elems(x: OperandTile, mma: MmaPlan) -> int:
     """Return the adjacent sums of a thread that are contiguous in C, and stored at once."""
     if x.major_mode == 0:
         return 1
-    return adjacent(mma.accumulator.table, mma.accumulator.tile[0], ROW_BYTES // x.dtype.bytes)
+    return geometry.adjacent(mma.accumulator.table, mma.accumulator.tile[0], ROW_BYTES // x.dtype.bytes)
 
 
 def _registers(x: OperandTile, fusion: Fusion, mma: MmaPlan, columns: int) -> int:
@@ -608,10 +588,10 @@ def choose_staged_epilogue(
     stages = spec.tile.stages or (2 if asked else STAGES_BESIDE_TILE)
     if (why_not := beyond_capacity(spec, stages, stage_bytes, staged, capacity_bytes)) is not None:
         return direct(x, fusion, why_not)
-    store = shared_memory.bulk_copy(x, TMA_STORE, staged.chosen.atom)
+    store = shared_memory.bulk_copy(x, hardware.TMA_STORE, staged.chosen.atom)
     why = f"stores continue while the next tile is multiplied; {ranking.decision.why}"
     rejected = (Rejected(DIRECT, "a thread's stores would delay its next tile"), *ranking.decision.rejected)
-    chosen = f"{staged.chosen.name}, {BULK_TENSOR}"
+    chosen = f"{staged.chosen.name}, {hardware.BULK_TENSOR}"
     decision = Decision("epilogue.smem", chosen, why, given=ranking.decision.given, rejected=rejected)
     return Choice(epilogue_plan(x, fusion, staged, store), decision)
 
@@ -633,8 +613,10 @@ def beyond_capacity(spec: GemmSpec, stages: int, stage_bytes: int, staged: SmemT
 
 def _rank_tiles(spec: GemmSpec, x: OperandTile, tiled_mma: TiledMma) -> Choice[shared_memory.SmemRanking]:
     """Rank layouts of C by how accumulators are written: in pairs if N is contiguous."""
-    pair = PAIR_ELEMS if x.major_mode == 1 else 1
-    write = shared_memory.Access(by_warp(accumulators(tiled_mma, x.extents, pair)[..., 0]), pair * x.dtype.bytes)
+    pair = geometry.PAIR_ELEMS if x.major_mode == 1 else 1
+    write = shared_memory.Access(
+        geometry.by_warp(geometry.accumulators(tiled_mma, x.extents, pair)[..., 0]), pair * x.dtype.bytes
+    )
     return shared_memory.rank_boxes(spec, x, tiled_mma, write, shared_memory.full_lines(x))
 
 
@@ -693,7 +675,7 @@ def choose_parted_epilogue(
     stages = spec.tile.stages or max(STAGES_BESIDE_PARTS, stages_for_sums(mma, stage_bytes))
     if (why_not := beyond_capacity(spec, stages, stage_bytes, staged, capacity_bytes)) is not None:
         return from_registers(why_not)
-    store = shared_memory.bulk_copy(x, TMA_STORE, staged.chosen.atom)
+    store = shared_memory.bulk_copy(x, hardware.TMA_STORE, staged.chosen.atom)
     written = f"{stmatrix.ptx.partition('.sync')[0]} x{stmatrix.matrices}" if stmatrix else "plain stores"
     chosen = f"{extents(parts.tile)} parts, {staged.chosen.name}, {written}, bulk stores"
     meanwhile = (
@@ -739,7 +721,7 @@ def _columns_held(spec: GemmSpec, x: OperandTile, mma: MmaPlan, stage_bytes: int
 
 
 def _rank_parts(
-    spec: GemmSpec, x: OperandTile, mma: MmaPlan, stmatrix: StmatrixAtom | None
+    spec: GemmSpec, x: OperandTile, mma: MmaPlan, stmatrix: hardware.StmatrixAtom | None
 ) -> Choice[shared_memory.SmemRanking]:
     """Rank layouts of a part by how sums are written: in rows of matrices, or as many as are contiguous in C."""
     tiled_mma = part_mma(mma, x.extents)
@@ -747,12 +729,12 @@ def _rank_parts(
         write = shared_memory.Access(matrix_rows(x, stmatrix), ROW_BYTES)
     else:
         elems = adjacent_elems(x, mma)
-        first = in_vectors(mma.accumulator.of_part(x.extents), elems)[..., 0]
-        write = shared_memory.Access(by_warp(first), elems * x.dtype.bytes)
+        first = geometry.in_vectors(mma.accumulator.of_part(x.extents), elems)[..., 0]
+        write = shared_memory.Access(geometry.by_warp(first), elems * x.dtype.bytes)
     return shared_memory.rank_boxes(spec, x, tiled_mma, write, shared_memory.full_lines(x), each="part")
 
 
-def matrix_rows(x: OperandTile, stmatrix: StmatrixAtom) -> Coordinates:
+def matrix_rows(x: OperandTile, stmatrix: hardware.StmatrixAtom) -> geometry.Coordinates:
     """Elements that begin the rows of a warp's `stmatrix`, int64[instruction, warp, lane].
 
     A warp stores its 16 rows of C and 16 or 8 columns at a time: two matrices along M, then the next two along N.
@@ -764,5 +746,5 @@ def matrix_rows(x: OperandTile, stmatrix: StmatrixAtom) -> Coordinates:
     m, n = (down + row, across) if x.major_mode == 1 else (down, across + row)
     warps = 2 * MATRIX_ROWS * np.arange(rows // (2 * MATRIX_ROWS))
     steps = np.arange(0, columns, stmatrix.matrices // 2 * MATRIX_ROWS)
-    table: Coordinates = m + warps[None, :, None] + (n + steps[:, None, None]) * rows
+    table: geometry.Coordinates = m + warps[None, :, None] + (n + steps[:, None, None]) * rows
     return table

@@ -12,8 +12,6 @@ Regions that are never in use at the same time may lie in the same place. Offset
 finds them, and the proof of a plan compares all pairs of regions again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -58,11 +56,11 @@ class Region:
         """Offset of the first byte after it."""
         return self.offset_bytes + self.bytes
 
-    def meets(self, other: Region) -> bool:
+    def meets(self, other: "Region") -> bool:
         """Return whether both are in use at the same time."""
         return bool(self.phases & other.phases)
 
-    def overlaps(self, other: Region) -> bool:
+    def overlaps(self, other: "Region") -> bool:
         """Return whether they have a byte in common."""
         return self.offset_bytes < other.end_bytes and other.offset_bytes < self.end_bytes
 

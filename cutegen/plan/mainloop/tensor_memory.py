@@ -56,18 +56,10 @@ from cutegen.plan.kernel.pipeline import (
 from cutegen.plan.kernel.program import Action, KernelLoop, Mark, Nth, Program, Range, RangeName, Section, Slot, Step
 from cutegen.plan.mainloop.programs import FETCHED, stored_in_bulk
 from cutegen.plan.mainloop.tma import Bulk, choose_described
+from cutegen.plan.operands import staging
 from cutegen.plan.operands.factor_atoms import choose_atoms, columns_of
 from cutegen.plan.operands.factors import are_held, choose_factors
 from cutegen.plan.operands.shared_memory import check_rows, choose_bulk_copy
-from cutegen.plan.operands.staging import (
-    DEEPEST,
-    FLAG_BYTES,
-    SWIZZLE_PERIOD_BYTES,
-    OperandChoices,
-    capacity_bytes,
-    choose_stages,
-    most_gap_bytes,
-)
 from cutegen.plan.parts import Draft, Mainloop, Memory, Operands, Roles
 from cutegen.plan.schedule.cluster import is_dynamic
 from cutegen.plan.values.copies import BulkTensorCopy
@@ -277,7 +269,7 @@ class TmaTmem(Bulk):
     keys: ClassVar[PartKeys] = DRAINED_BOXES
     to_copy: ClassVar[tuple[int, ...]] = ()
     least_stages: ClassVar[int] = 1
-    most_stages: ClassVar[int] = DEEPEST[-1]
+    most_stages: ClassVar[int] = staging.DEEPEST[-1]
     reserved_bytes: ClassVar[int] = BARRIERS_BYTES + ADDRESS_BYTES
 
     def roles(self, spec: GemmSpec, target: Target, mma: MmaPlan, estimate: int) -> Roles:
@@ -295,7 +287,9 @@ class TmaTmem(Bulk):
         choose = choose_atoms if mma.accumulator.promotion is None else choose_factors
         return (*Mainloop.operands(self, spec, mma, target), *choose(spec, mma))
 
-    def operand(self, spec: GemmSpec, x: OperandTile, mma: MmaPlan, target: Target) -> OperandChoices[BulkTensorCopy]:
+    def operand(
+        self, spec: GemmSpec, x: OperandTile, mma: MmaPlan, target: Target
+    ) -> staging.OperandChoices[BulkTensorCopy]:
         """The layout decides the boxes and the descriptor."""
         check_rows(spec, x)
         if x.run_elems is not None and mma.atom.ctas == PAIR and spec.epilogue.pairs is not None:
@@ -304,7 +298,7 @@ class TmaTmem(Bulk):
         smem, described = choose_described(spec, x, mma)
         shares = mma.sharing[OPERANDS.index(x.name)]
         copy = choose_bulk_copy(spec, x, smem.value.chosen.atom, shares, of_pair=mma.atom.ctas == PAIR)
-        return OperandChoices(x, copy, described, smem)
+        return staging.OperandChoices(x, copy, described, smem)
 
     def epilogue(
         self, spec: GemmSpec, fusion: Fusion, mma: MmaPlan, registers: int, stage_bytes: int, capacity_bytes: int
@@ -338,19 +332,19 @@ class TmaTmem(Bulk):
     def memory(self, draft: Draft) -> Memory:
         """Place C after the stages, then the barriers, and the address of tensor memory."""
         spec, target, mma = draft.spec, draft.target, draft.mma
-        stage_bytes, gaps_bytes = sum(draft.stage_bytes), most_gap_bytes(draft.stage_bytes)
+        stage_bytes, gaps_bytes = sum(draft.stage_bytes), staging.most_gap_bytes(draft.stage_bytes)
         of_epilogue, *_ = draft.roles.roles
         of_sums = self.places_of_sums(mma.accumulator)
         answers = ANSWERS * ANSWER_BYTES if is_dynamic(spec) else 0
         reserved = BARRIERS_BYTES + sum(each.bytes for each in of_sums) + answers
-        capacity = capacity_bytes(target) - gaps_bytes - reserved
+        capacity = staging.capacity_bytes(target) - gaps_bytes - reserved
         registers = draft.roles.registers_at_launch
         epilogue = self.epilogue(spec, draft.fusion, mma, registers, stage_bytes, capacity)
         c = epilogue.value.smem
-        c_bytes = round_up(c.bytes, SWIZZLE_PERIOD_BYTES) if c else 0
+        c_bytes = round_up(c.bytes, staging.SWIZZLE_PERIOD_BYTES) if c else 0
         reserved_bytes = c_bytes + reserved + gaps_bytes
         most = self._most_stages(draft)
-        stages = choose_stages(spec, target, draft.stage_bytes, 1, reserved_bytes, most=most)
+        stages = staging.choose_stages(spec, target, draft.stage_bytes, 1, reserved_bytes, most=most)
         store = self.c_store(of_epilogue, epilogue.value)
         clears = (grouped := spec.problem.groups) is not None and grouped.of == "k"
         # Factors that an instruction reads come with A and B; those that threads read have barriers of their own.
@@ -363,10 +357,10 @@ class TmaTmem(Bulk):
             *((answered_tiles(draft.roles.roles),) if is_dynamic(spec) else ()),
         )
         # One thread tells others by a flag that its CTA was the last.
-        barriers_bytes = mbarriers_bytes(pipelines) + (FLAG_BYTES if spec.schedule.slices > 1 else 0)
+        barriers_bytes = mbarriers_bytes(pipelines) + (staging.FLAG_BYTES if spec.schedule.slices > 1 else 0)
         regions = [
-            *draft.stage_regions(stages.value, SWIZZLE_PERIOD_BYTES, ALWAYS),
-            *(() if c is None else (result_region(c_bytes, SWIZZLE_PERIOD_BYTES),)),
+            *draft.stage_regions(stages.value, staging.SWIZZLE_PERIOD_BYTES, ALWAYS),
+            *(() if c is None else (result_region(c_bytes, staging.SWIZZLE_PERIOD_BYTES),)),
             Region(name=BARRIERS, owner=BARRIERS, bytes=barriers_bytes, align_bytes=MBARRIER_BYTES),
             *of_sums,
             *((Region(name=TILES, owner=TILES, bytes=answers, align_bytes=ANSWER_BYTES),) if answers else ()),

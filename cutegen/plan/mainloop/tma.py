@@ -13,15 +13,7 @@ import numpy as np
 from cutegen.algebra import ComposedLayout, LayoutExpr, tile_to_shape
 from cutegen.contract.launch import OPERANDS
 from cutegen.errors import SpecError
-from cutegen.hardware import Instruction, MmaAtom, Target, targets_with
-from cutegen.hardware.gmma import (
-    ATOM_ROWS,
-    VECTOR_BYTES,
-    GmmaLayout,
-    NoDescriptorError,
-    gmma_layouts,
-    operand_descriptors,
-)
+from cutegen.hardware import Instruction, MmaAtom, Target, gmma, targets_with
 from cutegen.hardware.units import WARP, WARPGROUP
 from cutegen.plan.epilogue.store import choose_parted_epilogue, choose_staged_epilogue
 from cutegen.plan.geometry import Coordinates
@@ -38,33 +30,11 @@ from cutegen.plan.kernel.memory import (
 from cutegen.plan.kernel.pipeline import IDLE, MBARRIER_BYTES, PRODUCER, Pipeline, Role, Scope, mbarriers_bytes
 from cutegen.plan.kernel.program import Action, KernelLoop
 from cutegen.plan.kernel.scheduler import SUM_BYTES, SplitK
+from cutegen.plan.mainloop import programs
 from cutegen.plan.mainloop.l2 import choose_eviction, choose_pace, choose_prefetch, choose_programmatic
-from cutegen.plan.mainloop.programs import (
-    copied_in_bulk,
-    epilogue,
-    multiplied_from_shared,
-    produced,
-    promoted,
-    slices_in_cluster,
-    stored_in_bulk,
-    turns,
-)
-from cutegen.plan.operands import shared_memory
+from cutegen.plan.operands import shared_memory, staging
 from cutegen.plan.operands.factors import choose_factors
 from cutegen.plan.operands.s2r import choose_s2r, targets_transposing, transposing
-from cutegen.plan.operands.staging import (
-    DEEPEST,
-    DEFAULT_MAX_STAGES,
-    FLAG_BYTES,
-    MOST_BARRIERS_BYTES,
-    SWIZZLE_PERIOD_BYTES,
-    OperandChoices,
-    capacity_bytes,
-    choose_stages,
-    fragment_access,
-    most_gap_bytes,
-    stages_for_sums,
-)
 from cutegen.plan.parts import CopyPolicy, Draft, Mainloop, Memory, Operands, Roles
 from cutegen.plan.predict import available_registers
 from cutegen.plan.schedule.consumers import LEAST_TO_COPY, split_registers
@@ -91,7 +61,7 @@ from cutegen.support.words import either, extents, plural, round_up
 class _Option:
     """One of wgmma's layouts as boxes write it: each box is all rows of the tile, one row of the layout's wide."""
 
-    layout: GmmaLayout
+    layout: gmma.GmmaLayout
     x: OperandTile
 
     @property
@@ -115,8 +85,8 @@ class _Option:
     def refusal(self, atom: MmaAtom) -> str:
         """Return why no descriptor describes it, or nothing: an instruction's rows may end within a row of boxes."""
         try:
-            operand_descriptors(self.tile, self.x.major_mode, self.x.dtype.bytes, _rows(self.x, atom))
-        except NoDescriptorError as error:
+            gmma.operand_descriptors(self.tile, self.x.major_mode, self.x.dtype.bytes, _rows(self.x, atom))
+        except gmma.NoDescriptorError as error:
             return f"no matrix descriptor: {error}"
         return ""
 
@@ -130,7 +100,7 @@ class _Option:
             pad_elems=0,
             tile_bytes=x.extents[0] * x.extents[1] * x.dtype.bytes,
             write=shared_memory.full_lines(x),
-            read=shared_memory.Access(core_matrices(x), VECTOR_BYTES).count(self.tile, x.dtype.bytes),
+            read=shared_memory.Access(core_matrices(x), gmma.VECTOR_BYTES).count(self.tile, x.dtype.bytes),
         )
 
 
@@ -141,10 +111,10 @@ def core_matrices(x: OperandTile) -> Coordinates:
     (PTX ISA, "Shared Memory Matrix Layout").
     """
     along, across = x.extents[x.major_mode], x.extents[1 - x.major_mode]
-    begin, row = np.arange(0, along, VECTOR_BYTES // x.dtype.bytes), np.arange(across)
+    begin, row = np.arange(0, along, gmma.VECTOR_BYTES // x.dtype.bytes), np.arange(across)
     strides = (1, x.extents[0]) if x.major_mode == 0 else (x.extents[0], 1)
     table: Coordinates = begin[:, None] * strides[0] + row * strides[1]  # [vector along, row across]
-    return table.reshape(-1, 1, ATOM_ROWS)
+    return table.reshape(-1, 1, gmma.ATOM_ROWS)
 
 
 def choose_described(
@@ -154,7 +124,7 @@ def choose_described(
 
     Raises SpecError if the tile has none, or the spec requests one without a descriptor or that no box writes.
     """
-    layouts = gmma_layouts(x.extents, x.major_mode, x.dtype.bits)
+    layouts = gmma.gmma_layouts(x.extents, x.major_mode, x.dtype.bits)
     if x.run_elems is not None:  # a box's row is contiguous in global memory
         layouts = tuple(layout for layout in layouts if x.run_elems % layout.width(x.dtype.bits) == 0)
     fitting = tuple(_Option(layout, x) for layout in layouts)
@@ -164,8 +134,8 @@ def choose_described(
         raise spec.error(
             "tile.cta",
             found=f"{extents(x.extents)} {x.dtype.name} for {x.name.upper()}",
-            expected=f"rows of a multiple of {VECTOR_BYTES} bytes along {x.major}, and {ATOM_ROWS} or more of them: "
-            "the layouts of a matrix descriptor",
+            expected=f"rows of a multiple of {gmma.VECTOR_BYTES} bytes along {x.major}, and {gmma.ATOM_ROWS} or more "
+            "of them: the layouts of a matrix descriptor",
         )
     asked = _asked(spec, x, options, mma.atom)
     chosen = asked or options[0]
@@ -197,7 +167,7 @@ def _described(x: OperandTile, option: _Option, mma: MmaPlan) -> Choice[Fragment
     m, n, _ = mma.multiplied
     atom_m, atom_n, _ = mma.atom.shape_mnk
     times = n // atom_n if x.name == "a" else m // atom_m
-    found = operand_descriptors(option.tile, x.major_mode, x.dtype.bytes, _rows(x, mma.atom))
+    found = gmma.operand_descriptors(option.tile, x.major_mode, x.dtype.bytes, _rows(x, mma.atom))
     first = replace(found.first, version=mma.atom.multiply.descriptor_version)
     layout = option.layout
     source = ByDescriptor(layout=layout, first=first, times=times)
@@ -231,9 +201,9 @@ def _not_described(spec: GemmSpec, x: OperandTile, options: tuple[_Option, ...],
     """Return the refusal of a layout that no descriptor describes, or that no bulk tensor copy writes."""
     layout = tile_to_shape(x.requested[0].atom, x.extents)
     try:
-        operand_descriptors(layout, x.major_mode, x.dtype.bytes, _rows(x, atom))
+        gmma.operand_descriptors(layout, x.major_mode, x.dtype.bytes, _rows(x, atom))
         reason = "a descriptor describes it, but bulk tensor copies write another layout"
-    except NoDescriptorError as error:
+    except gmma.NoDescriptorError as error:
         reason = f"no matrix descriptor: {error}"
     offered = [option.layout.mode.swizzle(x.dtype.bits) for option in options]
     fix = looks_like_bytes(x.requested[0].swizzle, x.dtype.bytes, offered.__contains__) or shared_memory.swizzle_fix(
@@ -270,7 +240,7 @@ class Bulk(Mainloop):
     """
 
     __slots__ = ()
-    reserved_bytes: ClassVar[int] = MOST_BARRIERS_BYTES
+    reserved_bytes: ClassVar[int] = staging.MOST_BARRIERS_BYTES
     begins_at_vectors: ClassVar[bool] = False
     to_copy: ClassVar[tuple[int, ...]]
     least_stages: ClassVar[int]
@@ -333,40 +303,47 @@ class Bulk(Mainloop):
     def memory(self, draft: Draft) -> Memory:
         """Place C after the stages, which the next tile's copies fill while C is stored."""
         spec, target, mma = draft.spec, draft.target, draft.mma
-        stage_bytes, gaps_bytes = sum(draft.stage_bytes), most_gap_bytes(draft.stage_bytes)
+        stage_bytes, gaps_bytes = sum(draft.stage_bytes), staging.most_gap_bytes(draft.stage_bytes)
         largest_bytes = _largest_bytes(draft.fusion, mma)
-        capacity = capacity_bytes(target) - gaps_bytes - largest_bytes
+        capacity = staging.capacity_bytes(target) - gaps_bytes - largest_bytes
         role, producer, _ = draft.roles.roles
         of_thread = role.registers or draft.roles.registers_at_launch
         epilogue = self.epilogue(spec, draft.fusion, mma, of_thread, stage_bytes, capacity)
         c = epilogue.value.smem
-        c_bytes = round_up(c.bytes, SWIZZLE_PERIOD_BYTES) if c else 0
-        reserved_bytes = c_bytes + largest_bytes + MOST_BARRIERS_BYTES + gaps_bytes
+        c_bytes = round_up(c.bytes, staging.SWIZZLE_PERIOD_BYTES) if c else 0
+        reserved_bytes = c_bytes + largest_bytes + staging.MOST_BARRIERS_BYTES + gaps_bytes
         least, why = self.least_stages, "a stage is released while the next one is being multiplied"
-        if (for_sums := stages_for_sums(mma, stage_bytes)) > least:
+        if (for_sums := staging.stages_for_sums(mma, stage_bytes)) > least:
             least, why = for_sums, "the stages hold a tile's sums while a cluster adds them"
-        stages = choose_stages(
+        stages = staging.choose_stages(
             spec, target, draft.stage_bytes, 1, reserved_bytes, most=self.most_stages, least=least, why_least=why
         )
         (m, n, k), (tile_m, tile_n, _) = mma.cluster, mma.cta_tile
         fetches = fetches_of(each.g2s.value for each in draft.operands)
         boxes_bytes = sum(each.stage_bytes for each in draft.operands if each.g2s.value.fetch is Action.BULK_FETCH)
-        ab = copied_in_bulk(role, stages.value, boxes_bytes, ctas=m + n - 1, fetches=fetches)
+        ab = programs.copied_in_bulk(role, stages.value, boxes_bytes, ctas=m + n - 1, fetches=fetches)
         store, sums_bytes = self.c_store(role, epilogue.value), tile_m * tile_n * SUM_BYTES
-        added = (slices_in_cluster(role, producer, sums_bytes, ctas=m * n * k),) if k > 1 else ()
-        pipelines = (ab, *turns(role), *((store,) if store else ()), *added)
+        added = (programs.slices_in_cluster(role, producer, sums_bytes, ctas=m * n * k),) if k > 1 else ()
+        pipelines = (ab, *programs.turns(role), *((store,) if store else ()), *added)
         # One thread tells others by a flag that its CTA was the last.
-        barriers_bytes = mbarriers_bytes(pipelines) + (FLAG_BYTES if spec.schedule.slices > 1 else 0)
+        barriers_bytes = mbarriers_bytes(pipelines) + (staging.FLAG_BYTES if spec.schedule.slices > 1 else 0)
         # No k-tile is copied while a cluster adds.
         filled = ALWAYS - {Phase.SLICES} if added else ALWAYS
-        regions = [*draft.stage_regions(stages.value, SWIZZLE_PERIOD_BYTES, filled)]
+        regions = [*draft.stage_regions(stages.value, staging.SWIZZLE_PERIOD_BYTES, filled)]
         if added:
-            regions.append(slices_region(sums_bytes, SWIZZLE_PERIOD_BYTES))
+            regions.append(slices_region(sums_bytes, staging.SWIZZLE_PERIOD_BYTES))
         if c is not None:
-            regions.append(result_region(c_bytes, SWIZZLE_PERIOD_BYTES))
+            regions.append(result_region(c_bytes, staging.SWIZZLE_PERIOD_BYTES))
         if largest_bytes:
             regions.append(largest_region(largest_bytes))
-        regions.append(Region(name=BARRIERS, owner=BARRIERS, bytes=barriers_bytes, align_bytes=MBARRIER_BYTES))
+        regions.append(
+            Region(
+                name=BARRIERS,
+                owner=BARRIERS,
+                bytes=barriers_bytes,
+                align_bytes=MBARRIER_BYTES,
+            )
+        )
         return Memory(stages=stages, epilogue=epilogue, regions=allocate(regions), pipelines=pipelines)
 
 
@@ -388,19 +365,21 @@ class TmaRs(Bulk):
     keys: ClassVar[PartKeys] = COPIED_BOXES
     to_copy: ClassVar[tuple[int, ...]] = (LEAST_TO_COPY,)
     least_stages: ClassVar[int] = 1
-    most_stages: ClassVar[int] = DEFAULT_MAX_STAGES
+    most_stages: ClassVar[int] = staging.DEFAULT_MAX_STAGES
 
-    def operand(self, spec: GemmSpec, x: OperandTile, mma: MmaPlan, target: Target) -> OperandChoices[BulkTensorCopy]:
+    def operand(
+        self, spec: GemmSpec, x: OperandTile, mma: MmaPlan, target: Target
+    ) -> staging.OperandChoices[BulkTensorCopy]:
         """Fragments decide the shared layout, and the layout decides the boxes."""
         shared_memory.check_rows(spec, x)
         s2r = choose_s2r(spec, x, mma.tiled_mma, target)
         if not s2r.value.by_ldmatrix:
-            open_layout = replace(x, requested=(), vector_elems=VECTOR_BYTES // x.dtype.bytes)
+            open_layout = replace(x, requested=(), vector_elems=gmma.VECTOR_BYTES // x.dtype.bytes)
             by_layout = choose_s2r(spec, open_layout, mma.tiled_mma, target).value.by_ldmatrix
             raise _no_plain_loads(spec, x, s2r.decision, target, by_layout=by_layout)
-        read = fragment_access(x, s2r.value, mma.tiled_mma)
+        read = staging.fragment_access(x, s2r.value, mma.tiled_mma)
         smem = shared_memory.rank_boxes(spec, x, mma.tiled_mma, shared_memory.full_lines(x), read)
-        return OperandChoices(x, shared_memory.choose_bulk_copy(spec, x, smem.value.chosen.atom), s2r, smem)
+        return staging.OperandChoices(x, shared_memory.choose_bulk_copy(spec, x, smem.value.chosen.atom), s2r, smem)
 
     def epilogue(
         self, spec: GemmSpec, fusion: Fusion, mma: MmaPlan, registers: int, stage_bytes: int, capacity_bytes: int
@@ -412,11 +391,11 @@ class TmaRs(Bulk):
         """One buffer for all of C's tile, which all MMA warps write."""
         if epilogue.smem is None:
             return None
-        return stored_in_bulk(mma, 1, epilogue.smem.bytes, scope=Scope.CTA)
+        return programs.stored_in_bulk(mma, 1, epilogue.smem.bytes, scope=Scope.CTA)
 
     def loop(self, roles: Roles, memory: Memory, mma: MmaPlan, operands: tuple[OperandPath, ...]) -> KernelLoop:
         """Fragments are loaded one k-block ahead."""
-        return produced(roles.roles, memory.pipelines, mma.k_blocks, epilogue(memory.pipelines, 1))
+        return programs.produced(roles.roles, memory.pipelines, mma.k_blocks, programs.epilogue(memory.pipelines, 1))
 
 
 def _no_plain_loads(
@@ -454,18 +433,20 @@ class TmaSs(Bulk):
     begins_at_vectors: ClassVar[bool] = True
     to_copy: ClassVar[tuple[int, ...]] = (40, 32, LEAST_TO_COPY)
     least_stages: ClassVar[int] = 2
-    most_stages: ClassVar[int] = DEEPEST[-1]
+    most_stages: ClassVar[int] = staging.DEEPEST[-1]
 
     def operands(self, spec: GemmSpec, mma: MmaPlan, target: Target) -> Operands:
         """A and B, and the factors of their blocks."""
         return (*Mainloop.operands(self, spec, mma, target), *choose_factors(spec, mma, by_lanes=True))
 
-    def operand(self, spec: GemmSpec, x: OperandTile, mma: MmaPlan, target: Target) -> OperandChoices[BulkTensorCopy]:
+    def operand(
+        self, spec: GemmSpec, x: OperandTile, mma: MmaPlan, target: Target
+    ) -> staging.OperandChoices[BulkTensorCopy]:
         """The layout decides the boxes and the descriptor."""
         shared_memory.check_rows(spec, x)
         smem, described = choose_described(spec, x, mma)
         g2s = shared_memory.choose_bulk_copy(spec, x, smem.value.chosen.atom, mma.sharing[OPERANDS.index(x.name)])
-        return OperandChoices(x, g2s, described, smem)
+        return staging.OperandChoices(x, g2s, described, smem)
 
     def epilogue(
         self, spec: GemmSpec, fusion: Fusion, mma: MmaPlan, registers: int, stage_bytes: int, capacity_bytes: int
@@ -478,7 +459,7 @@ class TmaSs(Bulk):
         if epilogue.smem is None or epilogue.parts is None:
             return None
         buffers = epilogue.parts.buffers * epilogue.parts.warpgroups
-        return stored_in_bulk(mma, buffers // mma.groups, epilogue.smem.bytes // buffers, scope=Scope.GROUP)
+        return programs.stored_in_bulk(mma, buffers // mma.groups, epilogue.smem.bytes // buffers, scope=Scope.GROUP)
 
     def policy(
         self, spec: GemmSpec, target: Target, mma: MmaPlan, split_k: SplitK | None, in_flight: InFlight | None
@@ -502,9 +483,9 @@ class TmaSs(Bulk):
         """One group of multiplications per k-tile, with a wait for each if its sums may be promoted."""
         parts = memory.epilogue.value.parts
         assert parts is not None  # warpgroups store C only in parts
-        kernel = roles.roles, memory.pipelines, mma.k_blocks, epilogue(memory.pipelines, parts.of_cta)
+        kernel = roles.roles, memory.pipelines, mma.k_blocks, programs.epilogue(memory.pipelines, parts.of_cta)
         if (promotion := mma.accumulator.promotion) is not None:
             sets, staggered, waves = promotion.sets, promotion.staggered, prod(promotion.waves)
             fetches = fetches_of(x.g2s for x in operands)
-            return promoted(*kernel, sets=sets, staggered=staggered, waves=waves, fetches=fetches)
-        return multiplied_from_shared(*kernel)
+            return programs.promoted(*kernel, sets=sets, staggered=staggered, waves=waves, fetches=fetches)
+        return programs.multiplied_from_shared(*kernel)

@@ -1,7 +1,5 @@
 """Rules for the tensor core: CTA tile, MMA atom, and warps."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -258,7 +256,7 @@ class _Warps:
             self.layout[1],
         )
 
-    def why_not(self, chosen: _Warps, most: int) -> str:
+    def why_not(self, chosen: "_Warps", most: int) -> str:
         """Return why `chosen` is better."""
         if self.copied_bits < NARROWEST_COPY_BITS:
             return "a thread would copy less than 4 bytes of an operand's k-tile"

@@ -2,20 +2,10 @@
 
 from dataclasses import dataclass
 
+from cutegen import hardware
 from cutegen.algebra import Layout, TiledCopy, TiledMma
 from cutegen.errors import SpecError
-from cutegen.hardware import (
-    LDMATRIX_ATOMS,
-    TARGETS,
-    UNIVERSAL,
-    LdmatrixAtom,
-    Target,
-    ldmatrix_atoms,
-    ldmatrix_trace,
-    order_of_byte_loads,
-    universal_atom,
-    view_in_order,
-)
+from cutegen.hardware import UNIVERSAL, LdmatrixAtom, Target, ldmatrix_atoms, ldmatrix_trace
 from cutegen.hardware.ldmatrix import ROW_BYTES
 from cutegen.hardware.units import REGISTER_BITS
 from cutegen.plan.smem_layouts import rows_of_tile
@@ -80,7 +70,7 @@ class FragmentDemands:
 
     def order(self, atom: LdmatrixAtom) -> Layout | None:
         """Order in which the copy numbers a thread's values; None if it is the MMA's."""
-        return order_of_byte_loads(self.tiled_mma, self.x.operand) if atom.element_bits == 8 else None
+        return hardware.order_of_byte_loads(self.tiled_mma, self.x.operand) if atom.element_bits == 8 else None
 
     @property
     def plain_bits(self) -> int:
@@ -119,7 +109,7 @@ def choose_s2r(spec: GemmSpec, x: OperandTile, tiled_mma: TiledMma, target: Targ
 
 def _plain_loads(fragments: FragmentDemands) -> PlainLoads:
     x, bits = fragments.x, fragments.plain_bits
-    atom = universal_atom(bits)
+    atom = hardware.universal_atom(bits)
     tiled_copy = TiledCopy.for_mma(atom, fragments.tiled_mma, x.operand, x.dtype.bits)
     return PlainLoads(atom=atom, bits=bits, tiled_copy=tiled_copy, rejected=_rejected(fragments, None))
 
@@ -132,7 +122,7 @@ def _ldmatrix_loads(fragments: FragmentDemands, atom: LdmatrixAtom) -> LdmatrixL
         bits=ROW_BITS,
         tiled_copy=TiledCopy.for_mma(atom, tiled_mma, x.operand, x.dtype.bits, order),
         order=order,
-        view=order and view_in_order(tiled_mma, x.operand, x.extents, order, values),
+        view=order and hardware.view_in_order(tiled_mma, x.operand, x.extents, order, values),
         rejected=_rejected(fragments, atom),
     )
 
@@ -194,7 +184,7 @@ def targets_transposing(bits: int) -> str:
     >>> targets_transposing(8), targets_transposing(32)
     ('sm_100, sm_103 or sm_120', '')
     """
-    return either([target.name for target in TARGETS.values() if transposing(bits, target)])
+    return either([target.name for target in hardware.TARGETS.values() if transposing(bits, target)])
 
 
 def _orientation(fragments: FragmentDemands) -> str:
@@ -254,7 +244,7 @@ def _ldmatrix(spec: GemmSpec, fragments: FragmentDemands, asked: str | None) -> 
     if asked is None:
         assert best is not None
         return best
-    atom = LDMATRIX_ATOMS[asked]
+    atom = hardware.LDMATRIX_ATOMS[asked]
     if converted := _converted(fragments):
         raise spec.error(f"s2r.{fragments.x.name}.atom", found=f"{asked}, though {converted}", expected=PLAIN_LOADS)
     if atom not in fragments.suited:

@@ -6,43 +6,22 @@ from functools import partial
 
 import numpy as np
 
+from cutegen import algebra, hardware
 from cutegen.algebra import (
     ComposedLayout,
     Layout,
     LayoutExpr,
     Swizzle,
-    TiledCopy,
     TiledMma,
-    cosize,
     inner_layout,
-    leaves,
-    make_layout,
-    mode,
-    modes,
     offsets,
     size,
     tile_to_shape,
-    with_inner,
 )
 from cutegen.contract.launch import OPERANDS
 from cutegen.contract.tensor_map import BOX_MULTIPLE_BYTES, MAX_BOX_ELEMS, STRIDE_MULTIPLE_BYTES
 from cutegen.errors import SpecError
-from cutegen.hardware import (
-    BULK_TENSOR,
-    TMA_LOAD,
-    TMA_LOAD_MULTICAST,
-    TMA_LOAD_MULTICAST_OF_PAIR,
-    TMA_LOAD_OF_PAIR,
-    BulkTensorAtom,
-    DType,
-    Instruction,
-    alike,
-    dtype,
-    ideal_wavefronts,
-    line_write_wavefronts,
-    merged_phases,
-    wavefronts,
-)
+from cutegen.hardware import BULK_TENSOR, BulkTensorAtom, DType, dtype, wavefronts
 from cutegen.hardware.units import BULK_ALIGN_BYTES, LINE_BYTES
 from cutegen.plan.geometry import Coordinates, joined_of
 from cutegen.plan.smem_layouts import VECTOR_BYTES, LayoutOption, all_options, looks_like_bytes, rows_of, rows_of_tile
@@ -95,16 +74,16 @@ class Access:
             return None
         placed = offsets(layout)[self.coordinates] * element_bytes
         lines = len(np.unique(self.source_bytes // LINE_BYTES))
-        return Wavefronts(lines, int(line_write_wavefronts(self.source_bytes, placed).sum()))
+        return Wavefronts(lines, int(hardware.line_write_wavefronts(self.source_bytes, placed).sum()))
 
     def count(self, layout: LayoutExpr, element_bytes: int) -> Wavefronts:
         """Return the wavefronts of the whole tile: every instruction of every warp."""
         lanes = self.coordinates.shape[-1]
         accesses = self.coordinates.size // lanes
-        placed, times = alike(offsets(layout)[self.coordinates] * element_bytes)
-        merged = int(merged_phases(placed, self.bytes) @ times) if self.shares else 0
+        placed, times = hardware.alike(offsets(layout)[self.coordinates] * element_bytes)
+        merged = int(hardware.merged_phases(placed, self.bytes) @ times) if self.shares else 0
         predicted = int(wavefronts(placed, self.bytes) @ times) - merged
-        return Wavefronts(ideal=accesses * ideal_wavefronts(lanes, self.bytes) - merged, predicted=predicted)
+        return Wavefronts(ideal=accesses * hardware.ideal_wavefronts(lanes, self.bytes) - merged, predicted=predicted)
 
     def joins_further(self, layout: LayoutExpr, element: DType, k_blocks: int) -> bool:
         """Return whether the compiler would merge a thread's adjacent accesses to one k-block."""
@@ -130,7 +109,7 @@ class Access:
             int(np.bitwise_or.reduce(placed[:count, 0, 0] ^ placed[0, 0, 0])) for count in (len(placed), self.at_once)
         )
         threads = int(np.bitwise_or.reduce(placed[0] ^ placed[0, 0, 0], axis=None))
-        stages = int(np.bitwise_or.reduce(np.arange(MOST_STAGES) * cosize(layout.inner))) if staged else 0
+        stages = int(np.bitwise_or.reduce(np.arange(MOST_STAGES) * algebra.cosize(layout.inner))) if staged else 0
         swizzled = ((1 << swizzle.bits) - 1) << swizzle.base
         differing = (threads | stages) & (swizzled | swizzled << swizzle.shift)
         by_stages = bool(own & stages >> swizzle.shift & swizzled) and bool(threads & swizzled)
@@ -158,7 +137,7 @@ def choose_smem(
     write: Access | AccessOf,
     read: Access | AccessOf,
     sliced: tuple[Access | AccessOf, ...],
-    copy: TiledCopy,
+    copy: algebra.TiledCopy,
     options: Iterable[LayoutOption] | None = None,
 ) -> Choice[SmemRanking]:
     """Choose the layout with the fewest wavefronts for a write and a read, then the fewest bytes, then the simplest.
@@ -203,7 +182,9 @@ def _blocks_apart(x: OperandTile, tiled_mma: TiledMma) -> int:
 def by_one_thread(tiled_mma: TiledMma, x: OperandTile) -> bool:
     """Return whether each thread multiplies alone and reads all of A's rows or B's columns, at constant addresses."""
     along = ROWS.index(x.operand)
-    return bool(tiled_mma.threads == size(tiled_mma.atom_layout) and size(mode(tiled_mma.atom_layout, along)) == 1)
+    return bool(
+        tiled_mma.threads == size(tiled_mma.atom_layout) and size(algebra.mode(tiled_mma.atom_layout, along)) == 1
+    )
 
 
 def has_gaps(layout: LayoutExpr, element_bytes: int) -> bool:
@@ -245,7 +226,7 @@ def also_rejected(choice: Choice[SmemRanking], further: Iterable[Rejected]) -> C
 def _is_even(swizzle: Swizzle, layout: Layout) -> bool:
     """Return whether each mode is a multiple or a divisor of the swizzle's period. The DSL aborts otherwise."""
     period = 1 << (swizzle.bits + swizzle.base + swizzle.shift)
-    spans = [extent * stride for extent, stride in leaves(layout.shape, layout.stride)]
+    spans = [extent * stride for extent, stride in algebra.leaves(layout.shape, layout.stride)]
     return swizzle.bits == 0 or all(span % period == 0 or period % span == 0 for span in spans if span)
 
 
@@ -306,7 +287,7 @@ def lay_out(ranking: SmemRanking, tile: tuple[int, int], stages: int | None) -> 
     layout = one
     if stages is not None:
         inner, stride = inner_layout(one), span_elems(one) if stages > 1 else 0
-        layout = with_inner(one, make_layout(*modes(inner), Layout((1, stages), (0, stride))))
+        layout = algebra.with_inner(one, algebra.make_layout(*algebra.modes(inner), Layout((1, stages), (0, stride))))
     return SmemTile(
         layout=layout,
         chosen=ranking.chosen,
@@ -339,15 +320,17 @@ def _measure(
 def span_elems(layout: LayoutExpr) -> int:
     """Return the elements from one repetition of the tile to the next, padding after the last row included."""
     inner = inner_layout(layout)
-    widest: int = max(extent * stride for extent, stride in leaves(inner.shape, inner.stride))
-    reached: int = cosize(inner)
+    widest: int = max(extent * stride for extent, stride in algebra.leaves(inner.shape, inner.stride))
+    reached: int = algebra.cosize(inner)
     return max(widest, reached)
 
 
 def _order(row: SmemCandidate) -> tuple[int, int, bool, int, int, int]:
     swizzle = row.swizzle or Swizzle(0, 0, 0)
     unit_stride = (
-        size(part) for part in modes(inner_layout(row.atom)) if 1 in (d for _, d in leaves(part.shape, part.stride))
+        size(part)
+        for part in algebra.modes(inner_layout(row.atom))
+        if 1 in (d for _, d in algebra.leaves(part.shape, part.stride))
     )
     width = max(unit_stride, default=1)  # a layout that the spec gives may interleave its repetitions
     ties = row.swizzle is not None, -width, swizzle.bits, swizzle.base + swizzle.shift
@@ -564,7 +547,7 @@ def choose_bulk_copy(
             f"g2s.{x.name}.op",
             found=f'"{given.op}"',
             expected=f'"{BULK_TENSOR}", the copy of family {spec.family}',
-            fix=f'family = "{family_with(Instruction.CP_ASYNC)}" has cp.async and plain copies',
+            fix=f'family = "{family_with(hardware.Instruction.CP_ASYNC)}" has cp.async and plain copies',
         )
     copy = bulk_copy(x, load_of(shares, of_pair=of_pair), atom)
     if shares > 1:
@@ -589,8 +572,8 @@ def load_of(ctas: int, *, of_pair: bool) -> BulkTensorAtom:
     Those `of_pair` arrive at a barrier of the pair's CTA that multiplies.
     """
     if of_pair:
-        return TMA_LOAD_OF_PAIR if ctas == 1 else TMA_LOAD_MULTICAST_OF_PAIR
-    return TMA_LOAD if ctas == 1 else TMA_LOAD_MULTICAST
+        return hardware.TMA_LOAD_OF_PAIR if ctas == 1 else hardware.TMA_LOAD_MULTICAST_OF_PAIR
+    return hardware.TMA_LOAD if ctas == 1 else hardware.TMA_LOAD_MULTICAST
 
 
 def _shared(spec: GemmSpec, x: OperandTile, copy: BulkTensorCopy, shares: int) -> BulkTensorCopy:
@@ -620,7 +603,7 @@ def _shared(spec: GemmSpec, x: OperandTile, copy: BulkTensorCopy, shares: int) -
 
 def bulk_copy(x: OperandTile, instruction: BulkTensorAtom, atom: LayoutExpr) -> BulkTensorCopy:
     """Return the copy of the whole tile if its shared layout repeats `atom`, which is one box."""
-    shape = tuple(map(size, modes(inner_layout(atom))))
+    shape = tuple(map(size, algebra.modes(inner_layout(atom))))
     box = (shape[x.major_mode], shape[1 - x.major_mode])
     bits = atom.outer.bits if isinstance(atom, ComposedLayout) else 0
     boxes = x.extents[x.major_mode] // box[0]

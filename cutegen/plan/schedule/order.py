@@ -1,11 +1,10 @@
 """Rules for the tile order: the order in which CTAs visit tiles of C, so that CTAs in flight share rows of A and B."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import Self
 
 import numpy as np
 
@@ -40,7 +39,7 @@ class TileGrid:
     bytes_b: int
 
     @classmethod
-    def of(cls, problem: ProblemShape, tile: tuple[int, int], bytes_a: int, bytes_b: int) -> TileGrid:
+    def of(cls, problem: ProblemShape, tile: tuple[int, int], bytes_a: int, bytes_b: int) -> Self:
         """Return the tiles of a problem, of M x N elements each."""
         return cls(tiles_m=-(-problem.m // tile[0]), tiles_n=-(-problem.n // tile[1]), bytes_a=bytes_a, bytes_b=bytes_b)
 

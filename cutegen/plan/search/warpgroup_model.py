@@ -20,16 +20,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import Gpu
 from cutegen.hardware.units import BANK_ROW_BYTES, SCHEDULERS, WARP, WGMMA_ROWS
 from cutegen.plan.kernel.scheduler import SUM_BYTES
-from cutegen.plan.search.tile_model import (
-    DEVICE_MEMORY,
-    ElementBytes,
-    Estimate,
-    Majors,
-    larger,
-    norm,
-    shares_aligned,
-    torn_results,
-)
+from cutegen.plan.search import tile_model
 
 ISSUED = SCHEDULERS * WARP
 """Thread instructions that an SM issues per cycle: one warp instruction per scheduler."""
@@ -144,10 +135,10 @@ class WarpgroupWork:
     stages: int
     cluster: Extents
     slices: int
-    element_bytes: ElementBytes
+    element_bytes: tile_model.ElementBytes
     result_bytes: int
     mma_flops: float
-    majors: Majors
+    majors: tile_model.Majors
     conflicts: int = 1
     chain: float = 0.0
     columns: int = 0
@@ -211,13 +202,17 @@ class Quantities:
     overall: float
 
 
-def estimate(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu, constants: WarpgroupConstants) -> Estimate:
+def estimate(
+    work: WarpgroupWork, problem: ProblemShape, gpu: Gpu, constants: WarpgroupConstants
+) -> tile_model.Estimate:
     """Return the time of a launch among others, as in a CUDA graph. `problem` is what the kernel multiplies."""
     counted = quantities(work, problem, gpu)
     busy, memory = busy_us(counted, constants), memory_us(counted, constants)
     parts = k_tile_parts(counted, constants)
-    bound = max(parts, key=lambda name: parts[name]) if busy > memory else DEVICE_MEMORY
-    return Estimate(microseconds(counted, constants), bound, memory * work.overall, constants.joined_sharpness)
+    bound = max(parts, key=lambda name: parts[name]) if busy > memory else tile_model.DEVICE_MEMORY
+    return tile_model.Estimate(
+        microseconds(counted, constants), bound, memory * work.overall, constants.joined_sharpness
+    )
 
 
 def quantities(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu) -> Quantities:
@@ -232,7 +227,7 @@ def quantities(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu) -> Quantiti
     rows, columns, within_k = min(m, problem.m), min(n, problem.n), min(k, problem.k)
     mean_rows, mean_columns = problem.m / along_m, problem.n / along_n
     asked_rows, asked_columns = rows / ctas_n, columns / ctas_m
-    whole_lines, half_lines, quarter_lines, eighth_lines = shares_aligned(
+    whole_lines, half_lines, quarter_lines, eighth_lines = tile_model.shares_aligned(
         work.majors, problem, work.element_bytes, (asked_rows, asked_columns)
     )
     stored_bytes = work.result_bytes if work.slices == ctas_k else SUM_BYTES
@@ -267,7 +262,7 @@ def quantities(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu) -> Quantiti
         pingpong=float(work.pingpong),
         operand_bytes=float(problem.batch * (problem.m * a_bytes + problem.n * b_bytes) * problem.k),
         result_bytes=float(problem.batch * problem.m * problem.n * work.result_bytes),
-        torn_results=torn_results(work.majors, problem, work.result_bytes),
+        torn_results=tile_model.torn_results(work.majors, problem, work.result_bytes),
         clustered=float(ctas_k > 1),
         far_bytes=tile_bytes * (ctas_k - 1) / ctas_k,
         waits=math.sqrt(sharers),
@@ -308,19 +303,23 @@ def microseconds(q: Quantities, constants: WarpgroupConstants) -> float:
     clustered = constants.cluster_sum_us + q.far_bytes / constants.cluster_summed_bytes_per_cycle / clock
     split = constants.sum_us * q.waits + q.added_bytes / constants.summed_bytes_per_cycle / clock
     around = constants.launch_us + constants.sm_us * q.ctas + q.clustered * clustered + split
-    return (around + norm((busy_us(q, constants), memory_us(q, constants)), constants.joined_sharpness)) * q.overall
+    return (
+        around + tile_model.norm((busy_us(q, constants), memory_us(q, constants)), constants.joined_sharpness)
+    ) * q.overall
 
 
 def busy_us(q: Quantities, constants: WarpgroupConstants) -> float:
     """Return the time of the SM with the most tiles, at the reduced clock of long products."""
-    multiplied = q.k_tiles * norm(tuple(k_tile_parts(q, constants).values()), constants.sharpness) * q.correction
+    multiplied = (
+        q.k_tiles * tile_model.norm(tuple(k_tile_parts(q, constants).values()), constants.sharpness) * q.correction
+    )
     share_more = constants.exchanged_store_share * q.exchanged + THIN_STORE * q.thin
     stored = constants.store_cycles_per_kib * q.stored_kib * (1 + share_more)
     # One warpgroup's multiplications, half of a tile's, hide at most half of their own time: little for a short K.
-    stored = larger(stored * (1 - q.hidden_share), stored - multiplied / 4) + q.chain_cycles
+    stored = tile_model.larger(stored * (1 - q.hidden_share), stored - multiplied / 4) + q.chain_cycles
     together = q.rounds * (multiplied + stored)
     beside = multiplied + constants.turn_cycles + CHAIN_BESIDE * q.chain_cycles
-    alternating = q.rounds * larger(beside, (multiplied + stored) / 2) + stored
+    alternating = q.rounds * tile_model.larger(beside, (multiplied + stored) / 2) + stored
     cycles = _start(q, constants) + (1 - q.pingpong) * together + q.pingpong * alternating
     us = cycles / (constants.clock_share * q.clock_per_us)
     return us * (1 + constants.power_share * us / (us + constants.power_us))

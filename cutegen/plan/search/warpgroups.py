@@ -26,36 +26,11 @@ from cutegen.plan.operands.staging import DEEPEST, DOUBLE_BUFFERED, capacity_byt
 from cutegen.plan.schedule.cluster import ALONE, CLUSTER
 from cutegen.plan.schedule.consumers import COOPERATIVE, PINGPONG, busy_alone, clears_begins, may_end_in_turns
 from cutegen.plan.schedule.order import BAND, InFlight, in_flight_of
-from cutegen.plan.search import tile_model
+from cutegen.plan.search import tile_model, warpgroup_rows
 from cutegen.plan.search.problem import Candidate, Option, Proposal, mma_flops, reduction_in, settle, tile_is_open
 from cutegen.plan.search.tile_model import majors_of
 from cutegen.plan.search.warpgroup_model import PAIR, WarpgroupWork, estimate
-from cutegen.plan.search.warpgroup_rows import (
-    CLUSTERED_SPLITS,
-    H200,
-    MEASURED,
-    PROMOTED,
-    PROMOTED_CORRECTIONS,
-    QUANTIZED_PAIRS,
-    SCALED_BY_COLUMNS,
-    SCALED_EXCHANGED,
-    SCALED_FEW,
-    SCALED_NARROW,
-    SCALED_REST,
-    SCALED_SHORT,
-    SCALED_TURN,
-    UNMEASURED,
-    WIDE_EXCHANGED,
-    KernelConfig,
-    as_nearest,
-    each_kernel_once,
-    every_row,
-    fitted_rows,
-    fitted_slices,
-    is_small,
-    rows_of,
-    splits_of_given,
-)
+from cutegen.plan.search.warpgroup_rows import H200, PROMOTED_CORRECTIONS, KernelConfig, fitted_slices, is_small
 from cutegen.plan.values.epilogue import largest_bytes
 from cutegen.plan.values.operand import k_tile_bytes_of_each
 from cutegen.spec import GemmSpec, Schedule
@@ -103,7 +78,7 @@ def settled_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterat
 
 def space_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[Proposal]:
     """Return the same for all candidates of tuning, including kernels without a fitted time."""
-    compared = compared_rows(spec, target, problem, every_row())
+    compared = compared_rows(spec, target, problem, warpgroup_rows.every_row())
     return _ranked(spec, target, problem, _candidates(spec, target, problem, compared, wide=True), apart=True)
 
 
@@ -114,14 +89,14 @@ def compared_rows(
 
     A small product has rows of its own. The rest follows only if the spec gives keys that these may not have.
     """
-    compared = (*MEASURED, *_fitted(spec, target, problem))
+    compared = (*warpgroup_rows.MEASURED, *_fitted(spec, target, problem))
     if is_streamed(spec, problem):
-        others = (*(SCALED_FEW if spec.problem.scale_a else ()), *others)
-        return tuple(map(as_streamed, each_kernel_once((*compared, *others))))
+        others = (*(warpgroup_rows.SCALED_FEW if spec.problem.scale_a else ()), *others)
+        return tuple(map(as_streamed, warpgroup_rows.each_kernel_once((*compared, *others))))
     if is_small(spec, problem):
-        small = rows_of(problem)
+        small = warpgroup_rows.rows_of(problem)
         compared = small if _leaves_kernel_open(spec) else (*small, *compared)
-    return tuple(each_kernel_once((*compared, *others)))
+    return tuple(warpgroup_rows.each_kernel_once((*compared, *others)))
 
 
 def _leaves_kernel_open(spec: GemmSpec) -> bool:
@@ -134,7 +109,7 @@ def _leaves_kernel_open(spec: GemmSpec) -> bool:
 def _fitted(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[KernelConfig]:
     """Yield rows whose slices of K, or N, follow from the problem, for the element size of their measurements."""
     if dtype(spec.problem.a.dtype).bits == 16:
-        yield from map(as_nearest, fitted_rows(problem, GPUS[target.name]))
+        yield from map(warpgroup_rows.as_nearest, warpgroup_rows.fitted_rows(problem, GPUS[target.name]))
     yield from fitted_slices(problem, GPUS[target.name])
 
 
@@ -206,7 +181,7 @@ def _candidates(
     rows = list(_for_elements(spec, compared))
     if not tile_is_open(spec):
         rows = list(_of_given_tile(spec, target, problem, rows))
-        rows = [split for row in rows for split in splits_of_given(row)] if wide else rows
+        rows = [split for row in rows for split in warpgroup_rows.splits_of_given(row)] if wide else rows
     schedule = spec.schedule
     for key, open_value, asked in (
         ("consumers", COOPERATIVE, schedule.consumers),
@@ -269,7 +244,11 @@ def _for_elements(spec: GemmSpec, compared: tuple[KernelConfig, ...]) -> Iterato
     element_bytes = dtype(spec.problem.a.dtype).bytes
     if wgmma.promotes(spec):  # with three warpgroups, only those measured with promoted sums
         of_pairs = spec.epilogue.quantize is not None and spec.epilogue.pairs is not None
-        compared = (*(row for row in compared if row.warpgroups != (3, 1)), *PROMOTED, *(QUANTIZED_PAIRS * of_pairs))
+        compared = (
+            *(row for row in compared if row.warpgroups != (3, 1)),
+            *warpgroup_rows.PROMOTED,
+            *(warpgroup_rows.QUANTIZED_PAIRS * of_pairs),
+        )
     for row in (found for each in compared if (found := _with_pairs(spec, each)) is not None):
         m, n, k = row.cta
         k = k * 2 // element_bytes
@@ -306,10 +285,14 @@ def _of_bytes(spec: GemmSpec, target: Target, problem: ProblemShape, row: Kernel
         asked = replace(spec, schedule=replace(spec.schedule, consumers=row.consumers))
         scaled = spec.problem.scale_a is not None  # corrections of factors were measured with one set
         sets = 1 if scaled else wgmma.promoted_sets(asked, (*row.warpgroups, 1), row.cta, target, row.cta[2])
-        promoted = PROMOTED_CORRECTIONS.get((row.consumers, prod(row.warpgroups), sets), UNMEASURED)
+        promoted = PROMOTED_CORRECTIONS.get((row.consumers, prod(row.warpgroups), sets), warpgroup_rows.UNMEASURED)
         return promoted * (_of_factors(spec, target, problem, row) if scaled else 1.0)
     a, c = (dtype(each.dtype) for each in (spec.problem.a, spec.problem.c))
-    return WIDE_EXCHANGED if (a.bytes, c.bytes) == (1, 4) and row.swap and row.consumers == PINGPONG else 1.0
+    return (
+        warpgroup_rows.WIDE_EXCHANGED
+        if (a.bytes, c.bytes) == (1, 4) and row.swap and row.consumers == PINGPONG
+        else 1.0
+    )
 
 
 def _of_factors(spec: GemmSpec, target: Target, problem: ProblemShape, row: KernelConfig) -> float:
@@ -317,16 +300,20 @@ def _of_factors(spec: GemmSpec, target: Target, problem: ProblemShape, row: Kern
     if row.swap and is_streamed(spec, problem):
         return 1.0
     if prod(row.warpgroups) == 3:
-        return SCALED_EXCHANGED if row.swap else 1.0
+        return warpgroup_rows.SCALED_EXCHANGED if row.swap else 1.0
     k_tiles = -(-problem.k // (row.cta[2] * row.slices))
     rest = k_tiles % PROMOTED_TILES
     tiles = problem.batch * -(-problem.m // row.cta[0]) * -(-problem.n // row.cta[1])
     if (row.cta[:2], row.warpgroups, row.swap) == ((128, 128), (2, 1), False) and tiles >= GPUS[target.name].sms:
-        return (SCALED_TURN * (k_tiles - rest) + SCALED_REST * rest) / max(k_tiles, 1)
-    short = SCALED_SHORT if rest == k_tiles else 1.0
+        return (warpgroup_rows.SCALED_TURN * (k_tiles - rest) + warpgroup_rows.SCALED_REST * rest) / max(k_tiles, 1)
+    short = warpgroup_rows.SCALED_SHORT if rest == k_tiles else 1.0
     if row.swap:
-        return SCALED_EXCHANGED * short
-    return short * (SCALED_BY_COLUMNS.get(row.cta[1], SCALED_NARROW) if prod(row.warpgroups) == 2 else 1.0)
+        return warpgroup_rows.SCALED_EXCHANGED * short
+    return short * (
+        warpgroup_rows.SCALED_BY_COLUMNS.get(row.cta[1], warpgroup_rows.SCALED_NARROW)
+        if prod(row.warpgroups) == 2
+        else 1.0
+    )
 
 
 def _span_bytes(spec: GemmSpec, row: KernelConfig) -> int:
@@ -393,7 +380,7 @@ def _having(rows: list[KernelConfig], key: str, open_value: object, asked: objec
         return rows
     having = [row for row in rows if getattr(row, key) == asked]
     others = [row for row in rows if getattr(row, key) == open_value] or rows
-    changed: dict[str, Any] = {key: asked, "correction": UNMEASURED}
+    changed: dict[str, Any] = {key: asked, "correction": warpgroup_rows.UNMEASURED}
     return having or [replace(row, **changed) for row in others]
 
 
@@ -408,7 +395,10 @@ def _added_as_asked(rows: list[KernelConfig], schedule: Schedule) -> list[Kernel
 def _in_cluster(row: KernelConfig) -> KernelConfig:
     """Return the row with its slices in a cluster: as many as the rules choose if the cluster is open."""
     m, n, together = row.cluster
-    most = next((k for k in reversed(CLUSTERED_SPLITS) if row.slices % k == 0 and k * m * n <= MAX_CLUSTER_CTAS), 1)
+    most = next(
+        (k for k in reversed(warpgroup_rows.CLUSTERED_SPLITS) if row.slices % k == 0 and k * m * n <= MAX_CLUSTER_CTAS),
+        1,
+    )
     return row if together > 1 else replace(row, cluster=(m, n, most))
 
 

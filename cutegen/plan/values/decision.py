@@ -1,10 +1,8 @@
 """The result of a rule: a value, and the reason for it; and what a key that the spec gives costs."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict, dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 # The result of a rule: a value, and the reason for it.
 
@@ -36,7 +34,7 @@ class Decision:
     for_problem: str = ""
 
     @classmethod
-    def as_given(cls, key: str, chosen: str, why: str = "", rejected: tuple[Rejected, ...] = ()) -> Decision:
+    def as_given(cls, key: str, chosen: str, why: str = "", rejected: tuple[Rejected, ...] = ()) -> Self:
         """Return the decision on a key that the spec gives; `why` is what it means.
 
         >>> Decision.as_given("tile.stages", "1", "a k-tile is copied, then multiplied").why

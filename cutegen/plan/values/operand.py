@@ -1,21 +1,10 @@
 """One operand's CTA tile: as the spec gives it, and in shared memory, with its layout and the alternatives."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cutegen.algebra import (
-    Extents,
-    LayoutExpr,
-    OperandName,
-    Swizzle,
-    inner_layout,
-    make_layout,
-    mode,
-    tile_to_shape,
-    with_inner,
-)
+from cutegen import algebra
+from cutegen.algebra import Extents, LayoutExpr
 from cutegen.contract.launch import OPERANDS
 from cutegen.hardware import DType, dtype
 from cutegen.plan.geometry import contiguity
@@ -28,7 +17,7 @@ from cutegen.spec.parts import DEFAULT_ALIGN_BYTES
 
 LAST_MODE = 1
 """Mode of K in A's (M, K) and B's (N, K), and of N in C's (M, N)."""
-SIDES: dict[str, OperandName] = {"a": "A", "b": "B", "c": "C"}
+SIDES: dict[str, algebra.OperandName] = {"a": "A", "b": "B", "c": "C"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +32,7 @@ class OperandTile:
     """
 
     name: str
-    operand: OperandName
+    operand: algebra.OperandName
     dtype: DType
     multiplied: DType
     modes: tuple[str, str]
@@ -78,7 +67,7 @@ def operand_tile(spec: GemmSpec, name: str, cta_tile: Extents) -> OperandTile:
     vector_elems = VECTOR_BYTES // element.bytes
     last_elems = vector_elems if major_mode == LAST_MODE else 1
     if requested:
-        layout = tile_to_shape(requested[0].atom, (x, y))
+        layout = algebra.tile_to_shape(requested[0].atom, (x, y))
         vector_elems, last_elems = (
             min(VECTOR_BYTES // element.bytes, contiguity(layout, (x, y), mode)) for mode in (major_mode, LAST_MODE)
         )
@@ -139,11 +128,11 @@ class Wavefronts:
         """Wavefronts relative to the ideal: 1 is free of bank conflicts, 8 is an 8-way conflict on every access."""
         return self.predicted / self.ideal
 
-    def times(self, count: int) -> Wavefronts:
+    def times(self, count: int) -> "Wavefronts":
         """Return the wavefronts of so many accesses."""
         return Wavefronts(count * self.ideal, count * self.predicted)
 
-    def plus(self, accesses: int) -> Wavefronts:
+    def plus(self, accesses: int) -> "Wavefronts":
         """Return these and so many accesses without bank conflicts."""
         return Wavefronts(self.ideal + accesses, self.predicted + accesses)
 
@@ -165,7 +154,7 @@ class SmemCandidate:
 
     name: str
     atom: LayoutExpr
-    swizzle: Swizzle | None
+    swizzle: algebra.Swizzle | None
     pad_elems: int
     tile_bytes: int
     write: Wavefronts
@@ -198,7 +187,7 @@ class SmemTile:
     ranking: tuple[SmemCandidate, ...]
 
     @property
-    def swizzle(self) -> Swizzle | None:
+    def swizzle(self) -> algebra.Swizzle | None:
         """The swizzle, or None for a plain or padded layout."""
         return self.chosen.swizzle
 
@@ -210,8 +199,8 @@ class SmemTile:
     @property
     def layout_of_one_stage(self) -> LayoutExpr:
         """The layout without its PIPE mode: (X, Y) -> element offset in the first stage."""
-        inner = inner_layout(self.layout)
-        return with_inner(self.layout, make_layout(mode(inner, 0), mode(inner, 1)))
+        inner = algebra.inner_layout(self.layout)
+        return algebra.with_inner(self.layout, algebra.make_layout(algebra.mode(inner, 0), algebra.mode(inner, 1)))
 
     def ranking_table(self) -> list[dict[str, Any]]:
         """Return the ranking as plain tables, best first; `used` marks the layout in use, if it is ranked."""

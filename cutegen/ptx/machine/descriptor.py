@@ -1,10 +1,8 @@
 """Descriptors of `wgmma` and `tcgen05`: 64 bits for an operand, 32 for what an instruction computes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -53,7 +51,7 @@ class Descriptor:
     atom_bytes: int = field(default=CHUNK_BYTES, repr=False)
 
     @classmethod
-    def decode_tcgen05(cls, bits: int) -> Descriptor:
+    def decode_tcgen05(cls, bits: int) -> Self:
         """Reads the 64 bits of a `tcgen05` operand.
 
         Raises:
@@ -78,7 +76,7 @@ class Descriptor:
         )
 
     @classmethod
-    def decode(cls, bits: int) -> Descriptor:
+    def decode(cls, bits: int) -> Self:
         """Reads the 64 bits."""
         return cls(
             start=_bytes_at(bits, 0),

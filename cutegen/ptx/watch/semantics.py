@@ -4,10 +4,8 @@ Source: PTX ISA, "Memory Consistency Model": "Scope", "Release and Acquire Patte
 weak access has no `Semantics`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 SCOPES = ("cta", "cluster", "gpu", "sys")
 _REACH = {"cta": 1, "cluster": 2, "gpu": 3, "sys": 3}
@@ -37,7 +35,7 @@ class Semantics:
     is_sc: bool = False
 
     @classmethod
-    def of(cls, order: str, scope: str) -> Semantics:
+    def of(cls, order: str, scope: str) -> Self:
         """The semantics that an instruction specifies, such as `acq_rel` and `gpu`."""
         return cls(
             acquires=order in ("acquire", "acq_rel", "sc"),

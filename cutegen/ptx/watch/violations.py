@@ -4,8 +4,6 @@ A violation names its kind, the instruction, the thread and the address. A kind 
 with a `PtxFault`; the others are collected in the report.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -70,7 +68,7 @@ class ExecutionFault(PtxFault):
         self.violation = violation
         super().__init__(str(violation), line=violation.line, instruction=violation.instruction)
 
-    def __reduce__(self) -> tuple[type[ExecutionFault], tuple[Violation]]:
+    def __reduce__(self) -> "tuple[type[ExecutionFault], tuple[Violation]]":
         """Pickles by its violation, so that a fault can come back from a worker process."""
         return ExecutionFault, (self.violation,)
 

@@ -10,14 +10,12 @@ negative bit, autocast, inference mode and functorch. The same checks from Pytho
 not part of torch's public API: with a version that lacks them, no call is recognized.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from operator import and_, or_
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from cutegen.run.call.memory_overlap import Placed
 from cutegen.run.call.streams import stream_handle
@@ -79,7 +77,7 @@ class CachedCall:
         stream: Callable[[int], int],
         ordinal: int,
         aligned: Sequence[int] = (),
-    ) -> CachedCall:
+    ) -> Self:
         """Return what remains of a call whose caller passes the results with the indices `given`.
 
         `aligned` are the bytes to which each address is aligned, if a call must meet more than its kernel requires.

@@ -1,13 +1,11 @@
 """Operands of a call beside A and B: exactly those that the spec's epilogue names, and the ends of its groups."""
 
-from __future__ import annotations
-
 import ctypes
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
+from typing import Any, Self
 
 from cutegen.contract.launch import OPERANDS, RESULT, SCALARS, LaunchContract
 from cutegen.errors import OperandError
@@ -79,7 +77,7 @@ class Extras:
     asked: tuple[bool, ...]
 
     @classmethod
-    def of(cls, contract: LaunchContract) -> Extras:
+    def of(cls, contract: LaunchContract) -> Self:
         """Return those of a kernel of this contract."""
         tensors = (x for role, x in call_tensors(contract).items() if role not in (*OPERANDS, RESULT))
         names = {*(tensor.name for tensor in tensors), *contract.scalars}

@@ -1,7 +1,5 @@
 """Finds the memory of a call's operands, checks its alignment, and whether a result overlaps it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -42,7 +40,7 @@ class Placed:
         object.__setattr__(self, "span_bytes", span if self.batch and self.rows and self.row_bytes else 0)
         object.__setattr__(self, "align_bytes", self.tensor.contract.align_bytes)
 
-    def coincides(self, other: Placed) -> bool:
+    def coincides(self, other: "Placed") -> bool:
         """Return whether, from the same address, each element has the same place in both."""
         mine, theirs = ((x.rows, x.row_bytes, x.pitch_bytes, x.batch, x.batch_pitch_bytes) for x in (self, other))
         same_kind = self.tensor.contract.dtype == other.tensor.contract.dtype

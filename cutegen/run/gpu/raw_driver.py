@@ -4,11 +4,9 @@
 and a call writes the stream into it. Source: CUDA Driver API, "Execution Control"; structures as in `cuda.h`.
 """
 
-from __future__ import annotations
-
 import ctypes
 from functools import cache
-from typing import Any
+from typing import Any, Self
 
 from cutegen.contract.launch import LaunchGeometry
 from cutegen.run.driver import Driver
@@ -42,7 +40,7 @@ class LaunchConfig(ctypes.Structure):
     )
 
     @classmethod
-    def of(cls, geometry: LaunchGeometry, *, in_clusters: bool, programmatic: bool = False) -> LaunchConfig:
+    def of(cls, geometry: LaunchGeometry, *, in_clusters: bool, programmatic: bool = False) -> Self:
         """Configuration of a launch, without its stream."""
         config = cls((ctypes.c_uint * 3)(*geometry.grid), (ctypes.c_uint * 3)(*geometry.block))
         config.smem_bytes = geometry.dynamic_smem_bytes

@@ -1,7 +1,5 @@
 """The part of a matrix that a tile has: which element of global memory each element of the tile is."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,11 +21,11 @@ class Window:
     within: tuple[int, int]
     coordinates: TwoModes
 
-    def exchanged(self) -> Window:
+    def exchanged(self) -> "Window":
         """Return the window with its modes exchanged."""
         return Window(self.tile[::-1], self.within[::-1], self.coordinates[::-1])
 
-    def part(self, within: tuple[int, int], extents: tuple[int, int]) -> Window:
+    def part(self, within: tuple[int, int], extents: tuple[int, int]) -> "Window":
         """Return the part of the tile of `extents` in which the element is at `within`."""
         firsts = (i - j for i, j in zip(self.within, within, strict=True))
         x, y = (all_[i : i + n] for all_, i, n in zip(self.coordinates, firsts, extents, strict=True))

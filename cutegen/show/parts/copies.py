@@ -1,9 +1,7 @@
 """Copies of a tile and a warp's accesses: the thread of each vector, boxes, sectors, shared memory by phase."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -162,7 +160,7 @@ class Requests:
     warps: int
 
     @classmethod
-    def of(cls, copy: VectorCopy, tile: Tile) -> Requests:
+    def of(cls, copy: VectorCopy, tile: Tile) -> Self:
         """Return the requests of a copy by threads, step by step, warp after warp."""
         table = by_warp(vectors(copy.threads, copy.values, tile.extents))
         return cls(tile, table.reshape(-1, *table.shape[2:]), table.shape[1])

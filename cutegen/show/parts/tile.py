@@ -1,9 +1,7 @@
 """A tile of A, B or C in shared memory for display: the offset and bank of each element."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from cutegen.algebra import LayoutExpr, format_layout, offsets, tile_to_shape
 from cutegen.hardware import DType
@@ -40,7 +38,7 @@ class Tile:
     read: str
 
     @classmethod
-    def of_operand(cls, operand: OperandPath) -> Tile:
+    def of_operand(cls, operand: OperandPath) -> Self:
         """Return one stage of A or of B."""
         return cls(
             name=operand.name.upper(),
@@ -54,7 +52,7 @@ class Tile:
         )
 
     @classmethod
-    def of_result(cls, plan: GemmPlan, smem: SmemTile) -> Tile:
+    def of_result(cls, plan: GemmPlan, smem: SmemTile) -> Self:
         """Return the CTA's tile of C, or the part of it that is stored at once."""
         c = plan.epilogue
         return cls(
