@@ -17,6 +17,7 @@ from cutegen.scaled_mm import (
     OF_BLOCKS,
     TENSOR,
     check_contraction,
+    check_tensors,
     first_name,
     of_8_bits,
     only,
@@ -80,6 +81,7 @@ def scaled_grouped_mm(
     Raises OperandError for tensors that do not fit, RequestError for other arguments, CompileError if a kernel cannot
     be built.
     """
+    check_tensors(mat_a, mat_b, scale_a, scale_b)
     terms = {
         "offs": offs,
         "cu_seqlens": cu_seqlens,

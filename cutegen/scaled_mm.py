@@ -66,6 +66,7 @@ def scaled_mm(
     Raises OperandError for tensors that do not fit, RequestError for other arguments, CompileError if a kernel cannot
     be built.
     """
+    check_tensors(mat_a, mat_b, scale_a, scale_b)
     terms = {"bias": bias, "activation": activation, "out": out, "out_dtype": output_dtype, "quantize": quantize}
     if (of_a := of_8_bits(scale_recipe_a)) and (of_b := first_name(scale_recipe_b)):
         from cutegen.torch_ops.quantize import check_tensor
@@ -84,6 +85,17 @@ def scaled_mm(
     factors_a = _oriented("scale_a", recipe_a, only(scale_a), mat_a, rows=0)
     factors_b = _oriented("scale_b", recipe_b, only(scale_b), mat_b, rows=1)
     return matmul(mat_a, mat_b, scale_a=factors_a, scale_b=factors_b, **terms)
+
+
+def check_tensors(mat_a: Any, mat_b: Any, *scales: Any) -> None:
+    """Raise OperandError for what is no tensor or array: a matrix, or factors, which may be in a list."""
+    given = [("mat_a", mat_a), ("mat_b", mat_b)]
+    for name, scale in zip(SCALES, scales, strict=True):
+        given += [(name, each) for each in (scale if isinstance(scale, list | tuple) else (scale,))]
+    for name, each in given:
+        if not hasattr(each, "shape"):
+            found = f"a {type(each).__qualname__}"
+            raise OperandError(operand=name, found=found, expected="a torch tensor or a NumPy array")
 
 
 def in_atoms(
@@ -109,6 +121,10 @@ def recipes(
     function: str, of_a: Any, of_b: Any, swizzle_a: Any, swizzle_b: Any, *, contraction_dim: Sequence[int]
 ) -> tuple[str, str]:
     """Return the names of the recipes of A and of B. Raises RequestError for what no kernel has."""
+    if of_8_bits(of_a) or of_8_bits(of_b):
+        found = " with ".join(first_name(each) or repr(each) for each in (of_b, of_a))
+        expected = "one for both operands: an instruction scales by both"
+        raise RequestError(f"{function}: scale_recipe_b: found {found}; expected {expected}")
     recipe_a, recipe_b = _recipe(function, "scale_recipe_a", of_a), _recipe(function, "scale_recipe_b", of_b)
     if (recipe_a in OF_BLOCKS) != (recipe_b in OF_BLOCKS):
         raise RequestError(
@@ -156,9 +172,9 @@ def _recipe(function: str, name: str, given: Any) -> str:
     said = getattr(found, "name", found)
     if said in RECIPES:
         return str(said)
-    close = nearest(said, RECIPES) if isinstance(said, str) else ""
+    close = nearest(said, (*RECIPES, *OF_8_BITS)) if isinstance(said, str) else ""
     raise RequestError(
-        f"{function}: {name}: found {said!r}; expected one of {', '.join(RECIPES)}"
+        f"{function}: {name}: found {said!r}; expected one of {', '.join((*RECIPES, *OF_8_BITS))}"
         + (f"; did you mean {close}?" if close else "")
     )
 

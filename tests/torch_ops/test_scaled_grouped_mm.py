@@ -281,6 +281,9 @@ def test_what_does_not_fit_is_told() -> None:
             cutegen.scaled_grouped_mm(x.values, w.values.mT, of_x, kind_x, of_w, kind_w, **named("m", GIVEN))
     with pytest.raises(OperandError, match=r"mat_b: found shape .*, so K = 136; expected K = 272, .*`mat_b.mT`"):
         cutegen.scaled_grouped_mm(x.values, w.values, x.scale, OF_ROWS, w.scale, OF_BLOCKS, **named("m", GIVEN))
+    for given, name in (((None, w.values.mT, x.scale), "mat_a"), ((x.values, w.values.mT, None), "scale_a")):
+        with pytest.raises(OperandError, match=f"operand {name}: found a NoneType; expected a torch tensor"):
+            cutegen.scaled_grouped_mm(*given, OF_ROWS, w.scale, OF_BLOCKS, **named("m", GIVEN))
     a, b = operand(FORMS["k"][0], ROW, "k"), operand(FORMS["k"][1], ROW, "k")
     with pytest.raises(OperandError, match=r"scale_a: found BlockWise1x128; expected .* with parts of K"):
         call("k", (OF_ROWS, OF_ROWS), a, b)

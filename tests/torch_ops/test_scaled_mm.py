@@ -394,6 +394,26 @@ REFUSED: dict[str, tuple[Callable[..., Any], type[Exception], str]] = {
         RequestError,
         "swizzle_a: found 'SWIZZLE_32_4_4'; expected none",
     ),
+    "scaled_mm: factors of 8 bits for one operand": (
+        lambda x, w, a, b: cutegen.scaled_mm(x, w.T, a, "BlockWise1x32", b.T, None),
+        RequestError,
+        "scale_recipe_b: found None with BlockWise1x32; expected one for both operands",
+    ),
+    "scaled_mm: a misspelled recipe": (
+        lambda x, w, a, b: cutegen.scaled_mm(x, w.T, a, "BlockWise1x23", b.T, OF_BLOCKS),
+        RequestError,
+        "expected one of .* BlockWise1x32, BlockWise1x16; did you mean BlockWise1x",
+    ),
+    "scaled_mm: no factors": (
+        lambda x, w, a, b: cutegen.scaled_mm(x, w.T, a, OF_ROWS, None, OF_BLOCKS),
+        OperandError,
+        "scale_b: found a NoneType; expected a torch tensor or a NumPy array",
+    ),
+    "scaled_mm: numbers for factors": (
+        lambda x, w, a, b: cutegen.scaled_mm(x, w.T, [1.0], "TensorWise", 1.0, "TensorWise"),
+        OperandError,
+        "scale_a: found a float; expected a torch tensor",
+    ),
     "scaled_mm: a contraction_dim": (
         lambda x, w, a, b: cutegen.scaled_mm(x, w.T, a, OF_ROWS, b.T, OF_BLOCKS, contraction_dim=(1, 0)),
         RequestError,
