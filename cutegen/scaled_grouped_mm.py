@@ -69,10 +69,11 @@ def scaled_grouped_mm(
     of 4. Rows need no padding, and M, N and K may be anything.
 
     "BlockWise1x32" (mxf8, mxf4) and "BlockWise1x16" (nvf4, alone or in a list with "TensorWise") are those of
-    `scaled_mm`, for groups of rows or columns, on the CPU and on a Blackwell. In "SWIZZLE_32_4_4" the factors of packed
+    `scaled_mm`, for groups on the CPU and on a Blackwell. In "SWIZZLE_32_4_4" the factors of packed
     rows are those of each group filled up to 128 rows, one group after another, as `cutegen.quantize(..., offs=)` makes
     them, with room for any sizes; those of fewer atoms are copied at each call. Those of a 3-dimensional operand are of
-    each matrix. The second factor of nvf4 is one element, or (G,).
+    each matrix. The second factor of nvf4 is one element, or (G,). Those of parts of K, of mxf8 alone, are of each part
+    as of a matrix, one after another: blocks count from where a part begins, at a multiple of 16.
 
     The result is bf16, or `output_dtype`, or written to `out`. What no group has is 0, or left: `tail`, `quantize` and
     the other arguments are those of `grouped_mm`. `use_fast_accum` changes nothing: sums are always promoted to

@@ -161,6 +161,18 @@ def atoms_of(name: str, form: Form, operand: Form) -> tuple[int, int]:
     return -(-rows // ATOM_ROWS), -(-values // (block_of_atoms(form)[1] * PER_WORD)) * ATOM_WORDS
 
 
+def _atoms_of_groups(name: str, form: Form, operand: Form, groups: Groups, count: int) -> tuple[int, int]:
+    """Return the same for an operand that packs so many `groups`: what any sizes need; of groups of K a list of atoms.
+
+    A list has an atom in a row.
+    """
+    (blocks, words), (rows, k) = atoms_of(name, form, operand), _MODES[name]
+    if groups.of != "k":
+        return groups.most_tiles(operand.shape[rows], count, ATOM_ROWS), words
+    of_atom = block_of_atoms(form)[1] * PER_WORD // element_type(operand.dtype).values
+    return blocks * groups.most_tiles(operand.shape[k], count, of_atom), ATOM_WORDS
+
+
 def filled_atoms(name: str, form: Form, operand: Form) -> Form:
     """Return factors of 8 bits that fill the atoms of a matrix."""
     blocks, words = atoms_of(name, form, operand)
@@ -171,12 +183,12 @@ def filled_atoms(name: str, form: Form, operand: Form) -> Form:
 def check_number(name: str, form: Form, operand: Form, packed: Groups | None = None, groups: int = 0) -> None:
     """Raise OperandError unless there are as many factors as fill the atoms of an operand.
 
-    Of `packed` rows or columns they are those of any number of atoms: the device has the sizes of the `groups`.
+    Of `packed` groups they are those of any number of atoms: the device has the sizes of the `groups`.
     """
     blocks, words = atoms_of(name, form, operand)
-    width = words // ATOM_WORDS * PER_WORD
     if packed is not None:
-        blocks = packed.most_tiles(operand.shape[_MODES[name][0]], groups, ATOM_ROWS)
+        blocks, words = _atoms_of_groups(name, form, operand, packed, groups)
+    width = words // ATOM_WORDS * PER_WORD
     expected = (*operand.shape[:-2], blocks * ATOM_ROWS, width)
     whole = packed is not None and width and prod(form.shape) % (ATOM_ROWS * width) == 0
     if not whole and prod(form.shape) != prod(expected):
@@ -207,7 +219,7 @@ def place_atoms(
     blocks, along_k = atoms_of(name, form, operand)
     there = blocks
     if groups is not None:
-        blocks = groups.most_tiles(operand.shape[_MODES[name][0]], count, ATOM_ROWS)
+        blocks, along_k = _atoms_of_groups(name, form, operand, groups, count)
         there = min(blocks, prod(form.shape) // (along_k * PER_WORD)) if along_k else blocks
     shape = (*operand.shape[:-2], blocks, along_k)
     words = form._replace(shape=shape, strides=compact_strides(shape), dtype="s32")

@@ -189,9 +189,6 @@ def _check_scales(forms: Mapping[str, Form], product: GroupedProduct) -> None:
     given = {name: forms[name] for name in block_scales.SCALES if name in forms}
     if block_scales.in_atoms(forms):
         blocks_of_groups(forms)
-        if product.groups.of == "k":
-            expected = "groups of rows or of columns: parts of K would begin within a block"
-            raise OperandError(operand="mat_a", found="parts of K with factors of 8 bits", expected=expected)
         for name, operand in block_scales.SCALES.items():
             packed = product.groups if product.groups.packs(_MODES[operand]) else None
             block_scales.check_number(name, given[name], forms[operand], packed, product.count)
@@ -384,7 +381,7 @@ def _operand(
     anywhere = product.groups.packs(_MODES[name]) and placed.matrix.major == product.groups.of
     if mapped and element_type(dtype).bytes == 1 and placed.matrix.major != "k":
         return _copy(name, form, dtype, "its elements of 8 bits are multiplied along K")
-    if anywhere and whole:
+    if anywhere and whole and product.groups.of != "k":
         return _copy(name, form, dtype, "groups begin anywhere in its rows: a copy along K begins them at one")
     if mapped:
         narrow = placed.matrix.align_bytes < VECTOR_BYTES

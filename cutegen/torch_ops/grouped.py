@@ -504,8 +504,9 @@ def _of_torch(call: GroupedCall, resolved: Resolved) -> tuple[Tensor, Tensor | N
     if call.in_atoms:
         assert call.scale_a is not None
         assert call.scale_b is not None
-        a = scaled_by_groups("scale_a", call.a, call.scale_a, call.offs)
-        b = scaled_by_groups("scale_b", call.b.mT, call.scale_b, call.offs).mT
+        of_k = product.groups.of == "k"
+        a = scaled_by_groups("scale_a", call.a, call.scale_a, call.offs, parts_of_k=of_k)
+        b = scaled_by_groups("scale_b", call.b.mT, call.scale_b, call.offs, parts_of_k=of_k).mT
         call = call._replace(a=a, b=b, scale_a=call.scale_m, scale_b=call.scale_n, scale_m=None, scale_n=None)
         blocks = {}
     elif blocks:

@@ -1,18 +1,21 @@
-"""Factors of 8 bits of groups: of packed rows, or of a matrix for each group; and what such operands stand for.
+"""Factors of 8 bits of groups: of packed rows or K, or of a matrix for each group; and what such operands stand for.
 
 ```text
 packed rows (R, K)      the factors of a group as `blocked` has them, its rows filled up to 128, then those of the next
+parts of K (X, K)       the factors of a part as `blocked` has them, its blocks filled up to 4, then those of the next
 matrices (G, X, K)      the factors of each matrix as `blocked` has them
 ```
 """
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from cutegen.contract.tensor_map import BOX_MULTIPLE_BYTES
 from cutegen.dispatch.block_scales import SCALES, SECOND
 from cutegen.errors import OperandError, RequestError
-from cutegen.hardware.factor_atoms import ATOM_ROWS, PER_WORD
+from cutegen.hardware.factor_atoms import ATOM_BYTES, ATOM_COLUMNS, ATOM_ROWS, COLUMN_ROWS, PER_WORD
 from cutegen.support.words import round_up
 from cutegen.torch_ops import quantize
 from cutegen.torch_ops.packed_rows import PackedRows
@@ -27,25 +30,38 @@ def in_atoms(
     """Return the factors of torch's `scaled_grouped_mm` as the keywords of `grouped_mm`: those of blocks in atoms.
 
     `ends` are those of packed groups. Raises RequestError for recipes of two kinds and unknown layouts, OperandError
-    for operands that have no groups, for parts of K, and for factors of another type.
+    for operands that have no groups, for factors of another type, and for parts of K whose factors are in no atoms.
     """
     quantize.check_recipes("scaled_grouped_mm", recipes)
     quantize.check_swizzles("scaled_grouped_mm", swizzles)
     for name, each in (("mat_a", mat_a), ("mat_b", mat_b)):
         quantize.check_tensor(name, each, (2, _OF_GROUPS), "a matrix of torch, or one for each group")
-    if mat_a.dim() == mat_b.dim() == 2:
-        expected = "groups of rows or of columns: parts of K would begin within a block"
-        raise OperandError(operand="mat_a", found=f"parts of K with {recipes[0]}", expected=expected)
+    parts_of_k = mat_a.dim() == mat_b.dim() == 2
+    if parts_of_k:
+        _check_parts(mat_a, mat_b, swizzles)
     if mat_a.dim() + mat_b.dim() < 2 * _OF_GROUPS and not isinstance(ends, Tensor):
         found = f"{ends!r} with packed groups"
         raise RequestError(f"scaled_grouped_mm: offs: found {found}; expected the ends of the groups, (G,) of int32")
     factors: dict[str, Any] = {}
     for name, values, given, recipe, swizzle in zip(SCALES, (mat_a, mat_b.mT), scales, recipes, swizzles, strict=True):
         of_blocks, *others = given if isinstance(given, list | tuple) else [given]
-        at = None if values.dim() == _OF_GROUPS else PackedRows.of(ends, values.shape[0])
+        at = None if parts_of_k or values.dim() == _OF_GROUPS else PackedRows.of(ends, values.shape[0])
         of_blocks = quantize.as_atoms(name, values, of_blocks, recipe, swizzle, at)
         factors[name] = (of_blocks, *others) if others else of_blocks
     return factors
+
+
+def _check_parts(mat_a: Tensor, mat_b: Tensor, swizzles: tuple[str, str]) -> None:
+    """Raise for parts of K of 4-bit floats, OperandError, and for factors that are in no atoms, RequestError."""
+    for name, each in (("mat_a", mat_a), ("mat_b", mat_b)):
+        if each.dtype == torch.float4_e2m1fn_x2:
+            expected = "8-bit floats with parts of K: the ends of pairs of 4-bit floats might count either"
+            raise OperandError(operand=name, found=f"{each.dtype}", expected=expected)
+    for name, swizzle in zip(("swizzle_a", "swizzle_b"), swizzles, strict=True):
+        if swizzle != quantize.SWIZZLED:
+            expected = f"{quantize.SWIZZLED} with parts of K, each of which has blocks of its own"
+            fix = "torch.cat([cutegen.quantize(...)[1] for each part])"
+            raise RequestError(f"scaled_grouped_mm: {name}: found {swizzle!r}; expected {expected}; {fix}")
 
 
 def vectors(seconds: dict[str, Tensor], a: Tensor, b: Tensor) -> dict[str, Tensor]:
@@ -67,14 +83,20 @@ def vectors(seconds: dict[str, Tensor], a: Tensor, b: Tensor) -> dict[str, Tenso
     return {name: of_groups[:, None].expand(-1, extent)}
 
 
-def scaled_by_groups(name: str, values: Tensor, factors: Tensor, ends: Tensor | None) -> Tensor:
+def scaled_by_groups(
+    name: str, values: Tensor, factors: Tensor, ends: Tensor | None, *, parts_of_k: bool = False
+) -> Tensor:
     """Return an operand (R, K) of packed groups with these `ends`, or (G, X, K), in f32, each value times its factor.
+
+    Groups are of rows, or `parts_of_k`.
 
     Raises OperandError for factors of fewer atoms than the groups have; the host waits to know.
     """
     if values.dim() == _OF_GROUPS:
         return quantize.scaled(values, factors)
     assert ends is not None
+    if parts_of_k:
+        return _scaled_parts(name, values, factors, ends)
     wide, block_k = quantize.elements(values), quantize.TYPES[factors.dtype]
     rows, k = wide.shape
     at, along_k = PackedRows.of(ends, rows), -(-k // block_k)
@@ -90,3 +112,40 @@ def scaled_by_groups(name: str, values: Tensor, factors: Tensor, ends: Tensor | 
         )
     ordered = at.taken(quantize.unblocked(factors.reshape(-1), room, along_k))
     return wide * ordered.float().repeat_interleave(block_k, -1)[..., :k]
+
+
+def _scaled_parts(name: str, values: Tensor, factors: Tensor, ends: Tensor) -> Tensor:
+    """Return (X, K) with parts of K in f32, each value times the factor of its block of its part.
+
+    Raises OperandError for fewer factors than the parts have, and for a part that begins where no kernel's box does.
+    """
+    wide, block_k = quantize.elements(values), quantize.TYPES[factors.dtype]
+    rows, k = wide.shape
+    of_atom, stops = block_k * PER_WORD, PackedRows.stops(ends, k)
+    begins = torch.cat((stops.new_zeros(1), stops))[:-1]
+    within = BOX_MULTIPLE_BYTES // values.element_size()
+    if bool(((begins % within > 0) & (stops > begins)).any()):
+        first = int(begins[(begins % within > 0) & (stops > begins)][0])
+        expected = f"a multiple of {within}, {BOX_MULTIPLE_BYTES} bytes: blocks count from where a part begins"
+        raise OperandError(operand="offs", found=f"a part of K that begins at {first}", expected=expected)
+    atoms = (stops - begins + of_atom - 1) // of_atom
+    blocks, firsts = -(-rows // ATOM_ROWS), atoms.cumsum(0) - atoms
+    if factors.numel() < (needed := int(atoms.sum()) * blocks * ATOM_ROWS * PER_WORD):
+        raise OperandError(
+            operand=name,
+            found=f"{factors.dtype} of shape {tuple(factors.shape)}",
+            expected=f"at least {needed} factors, in atoms of {ATOM_ROWS} rows by {PER_WORD}, for the parts of K",
+            fix="torch.cat of those that cutegen.quantize makes of each part",
+        )
+    column = torch.arange(k, device=wide.device)
+    part = torch.searchsorted(stops, column, right=True).clamp(max=max(len(stops) - 1, 0))
+    if not len(stops) or not needed:
+        return wide
+    block = (column - begins[part]).clamp(min=0) // block_k
+    row = torch.arange(blocks, device=wide.device)[:, None]
+    at = (blocks * firsts[part] + row * atoms[part] + block // PER_WORD).clamp(max=factors.numel() // ATOM_BYTES - 1)
+    codes = factors.contiguous().view(torch.uint8).reshape(-1)[: factors.numel() // ATOM_BYTES * ATOM_BYTES]
+    lanes = codes.reshape(-1, COLUMN_ROWS, ATOM_COLUMNS, PER_WORD)[at, :, :, (block % PER_WORD).expand_as(at)]
+    # [block of rows, k, lane, column] -> [block of rows, column, lane, k]
+    ordered = lanes.permute(0, 3, 2, 1).reshape(blocks * ATOM_ROWS, k)[:rows].contiguous().view(factors.dtype)
+    return wide * ordered.float()

@@ -28,15 +28,23 @@ class PackedRows:
         >>> PackedRows.of(torch.tensor([2, 2, 9]), 4).place.tolist()
         [0, 1, 128, 129]
         """
-        stops = ends.to(torch.int64).clamp(0, rows)
-        if len(stops):
-            stops = stops.cummax(0).values
+        stops = cls.stops(ends, rows)
         begins = torch.cat((stops.new_zeros(1), stops))[:-1]
         blocks = (stops - begins + ATOM_ROWS - 1) // ATOM_ROWS
         offset = (blocks.cumsum(0) - blocks) * ATOM_ROWS - begins
         row = torch.arange(rows, device=ends.device)
         group = torch.searchsorted(stops, row, right=True)
         return cls(group, row + torch.cat((offset, offset.new_zeros(1)))[group], len(ends))
+
+    @staticmethod
+    def stops(ends: Tensor, room: int) -> Tensor:
+        """Return the ends of groups, limited as kernels limit them: to the room there is, and to the end before.
+
+        >>> PackedRows.stops(torch.tensor([2, 1, 9]), 4).tolist()
+        [2, 2, 4]
+        """
+        stops = ends.to(torch.int64).clamp(0, room)
+        return stops.cummax(0).values if len(stops) else stops
 
     @property
     def room(self) -> int:

@@ -248,6 +248,15 @@ def test_groups_have_tensor_maps_of_one_matrix_or_of_each_groups(of: Any, layout
 
 @needs_compiler
 @pytest.mark.slow
+@pytest.mark.parametrize("of", ["m", "k"])
+def test_groups_have_the_atoms_of_factors_that_any_sizes_need(of: Any, run: Run) -> None:
+    """Of groups of K they are a list, for which a map has an atom in a row."""
+    problem = replace(load_spec("sm100_mxf8_tn").problem, groups=Grouped(of))
+    check(run, planned("sm100_mxf8_tn", "sm_100", problem=problem), ProblemShape(M, N, K, 1, GROUPS))
+
+
+@needs_compiler
+@pytest.mark.slow
 def test_no_groups_launch_nothing(run: Run) -> None:
     contract = planned("sm90_bf16_grouped", "sm_90")
     size = call_size(contract, ProblemShape(M, N, K, 1, 0))

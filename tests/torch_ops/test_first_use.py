@@ -285,6 +285,28 @@ def test_groups_with_the_atoms_that_they_need_alone_are_copied_to_room_for_any_s
         close(found, wanted)
 
 
+@pytest.mark.slow
+@pytest.mark.dsl
+def test_parts_of_k_with_factors_of_8_bits_are_compared_too() -> None:
+    """The atoms that torch has are those of the parts alone. A part that begins within a vector is NaN."""
+    (a, of_a), (b, of_b) = of_groups.parts_of_k(140), of_groups.parts_of_k(of_groups.N)
+    scales = [x.view(torch.float8_e8m0fnu) for x in (of_a, of_b)]
+    ends, name = torch.tensor(of_groups.PARTS, dtype=torch.int32), "BlockWise1x32"
+    wanted = of_groups.expected_of_parts(a, of_a, b, of_b)
+    said = cutegen.explain(a, b.mT, scale_a=scales[0], scale_b=scales[1], offs=ends)
+    assert "groups of k" in said
+    assert "it has 12 of the 14 atoms that any sizes need" in said
+    terms: dict[str, Any] = {**SWIZZLED, "output_dtype": torch.float32}
+    for _ in range(2):
+        found = cutegen.scaled_grouped_mm(a, b.mT, scales[0], name, scales[1], name, **terms, offs=ends)
+        assert np.allclose(found.numpy(), wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+    assert list(first_use._right.values()) == [True]
+    anywhere = torch.tensor([48, 60, 192, 208, 337], dtype=torch.int32)
+    found = cutegen.scaled_grouped_mm(a, b.mT, scales[0], name, scales[1], name, **terms, offs=anywhere)
+    assert found[2].isnan().all()
+    assert np.allclose(found[0].numpy(), wanted[0], rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+
+
 class Shifted:
     """A call whose factors of A are those of another group: from a row of atoms on."""
 

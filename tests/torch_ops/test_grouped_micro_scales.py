@@ -169,7 +169,6 @@ def test_padded_groups_and_columns_have_the_same_products(recipe: str) -> None:
         ({"scale_b": "of one type more"}, r"scale_b: found torch.uint8 of shape"),
         ({"offs": None}, "offs: found None with packed groups"),
         ({"recipe_b": "BlockWise1x16"}, "scale_recipe_b: found BlockWise1x16 with BlockWise1x32"),
-        ({"parts": True}, "mat_a: found parts of K with BlockWise1x32"),
     ],
     ids=str,
 )
@@ -179,11 +178,9 @@ def test_what_does_not_fit_is_refused(change: dict[str, Any], said: str) -> None
     of_a = of_a[: change.get("scale_a", 5) * 128]
     of_b = of_b.view(torch.uint8) if "type" in str(change.get("scale_b")) else of_b[: change.get("scale_b", 4)]
     offs = change.get("offs", ENDS)
-    second, recipe = b[0] if change.get("parts") else b, "BlockWise1x32"
+    recipe = "BlockWise1x32"
     with pytest.raises((OperandError, RequestError), match=said):
-        cutegen.scaled_grouped_mm(
-            a, second.mT, of_a, recipe, of_b, change.get("recipe_b", recipe), **SWIZZLED, offs=offs
-        )
+        cutegen.scaled_grouped_mm(a, b.mT, of_a, recipe, of_b, change.get("recipe_b", recipe), **SWIZZLED, offs=offs)
 
 
 @pytest.mark.slow
@@ -199,6 +196,66 @@ def test_compiled_calls_are_whole_graphs(recipe: str) -> None:
 
     wanted = cutegen.scaled_grouped_mm(a, b.mT, of_a, name, of_b, name, **SWIZZLED, offs=ENDS)
     assert torch.equal(product(a, of_a, ENDS), wanted)
+
+
+PARTS = (48, 48, 192, 208, 337)
+"""Ends of parts of K: an empty one, others of half a block more than whole ones, and one that ends anywhere."""
+
+
+def parts_of_k(rows: int) -> tuple[Tensor, Tensor]:
+    """Values (rows, K) and factors of parts of K, as torch has them: each part quantized alone, one after another."""
+    x = matrix(rows, PARTS[-1] + 23)
+    made = [cutegen.quantize(x[:, begin:end], **MX) for begin, end in zip((0, *PARTS[:-1]), PARTS, strict=True)]
+    values = torch.cat([each.view(torch.uint8) for each, _ in made], 1)
+    padded = torch.nn.functional.pad(values, (0, 23 + 8), value=0x7F)[:, : x.shape[1]]  # NaN past the last end
+    return padded.view(torch.float8_e4m3fn), torch.cat([factors.view(torch.uint8) for _, factors in made])
+
+
+def expected_of_parts(a: Tensor, of_a: Tensor, b: Tensor, of_b: Tensor) -> Any:
+    """The product of each part in float64, from the bytes of values and factors."""
+    found, begin, atoms = np.zeros((len(PARTS), len(a), len(b))), 0, [0, 0]
+    for part, end in enumerate(PARTS):
+        along_k, scaled = -(-(end - begin) // 32), []
+        for each, (x, stored) in enumerate(((a, of_a), (b, of_b))):
+            mine = stored.numpy()[atoms[each] * 512 :]
+            scale = in_order(mine, 0, len(x), along_k, 32).repeat(32, 1)[:, : end - begin]
+            scaled.append(decoded(x)[:, begin:end] * scale)
+            atoms[each] += -(-len(x) // 128) * -(-along_k // 4)
+        found[part] = scaled[0] @ scaled[1].T
+        begin = end
+    return found
+
+
+def test_parts_of_k_have_blocks_of_their_own() -> None:
+    """More factors than the parts have are not read, whether torch shapes them as rows or not."""
+    (a, of_a), (b, of_b) = parts_of_k(140), parts_of_k(N)
+    ends, recipe, of = torch.tensor(PARTS, dtype=torch.int32), "BlockWise1x32", torch.float8_e8m0fnu
+    terms: dict[str, Any] = {**SWIZZLED, "offs": ends, "output_dtype": torch.float32}
+    wanted = expected_of_parts(a, of_a, b, of_b)
+    found = cutegen.scaled_grouped_mm(a, b.mT, of_a.view(of).reshape(256, -1), recipe, of_b.view(of), recipe, **terms)
+    assert np.allclose(found.double().numpy(), wanted, rtol=1e-5, atol=1e-5 * np.abs(wanted).max())
+    more = torch.cat((of_b, torch.full((512,), 0xFF, dtype=torch.uint8))).view(of)
+    assert torch.equal(cutegen.scaled_grouped_mm(a, b.mT, of_a.view(of), recipe, more, recipe, **terms), found)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"ends": (40, 96)}, "offs: found a part of K that begins at 40; expected a multiple of 16"),
+        ({"scale_b": 512}, r"scale_b: found .*\(512,\); expected at least"),
+        ({"swizzle_a": "NO_SWIZZLE"}, "swizzle_a: found 'NO_SWIZZLE'; expected SWIZZLE_32_4_4 with parts of K"),
+        ({"dtype": torch.float4_e2m1fn_x2}, "mat_a: found torch.float4_e2m1fn_x2; expected 8-bit floats"),
+    ],
+    ids=["begins", "factors", "swizzle", "4 bits"],
+)
+def test_parts_of_k_that_do_not_fit_are_refused(change: dict[str, Any], said: str) -> None:
+    (a, of_a), (b, of_b) = parts_of_k(140), parts_of_k(N)
+    dtype, of, recipe = change.get("dtype", a.dtype), torch.float8_e8m0fnu, "BlockWise1x32"
+    factors = of_a.view(of), recipe, of_b[: change.get("scale_b")].view(of), recipe
+    ends = torch.tensor(change.get("ends", PARTS), dtype=torch.int32)
+    swizzles = {**SWIZZLED, **({"swizzle_a": change["swizzle_a"]} if "swizzle_a" in change else {})}
+    with pytest.raises((OperandError, RequestError), match=said):
+        cutegen.scaled_grouped_mm(a.view(dtype), b.view(dtype).mT, *factors, **swizzles, offs=ends)
 
 
 def test_factors_in_f32_need_no_ends() -> None:
