@@ -211,9 +211,10 @@ def parts_of_k(rows: int) -> tuple[Tensor, Tensor]:
     return padded.view(torch.float8_e4m3fn), torch.cat([factors.view(torch.uint8) for _, factors in made])
 
 
-def expected_of_parts(a: Tensor, of_a: Tensor, b: Tensor, of_b: Tensor) -> Any:
-    """The product of each part in float64, from the bytes of values and factors."""
-    found, begin, atoms = np.zeros((len(PARTS), len(a), len(b))), 0, [0, 0]
+def expected_of_parts(a: Tensor, of_a: Tensor, b: Tensor, of_b: Tensor) -> Bounded:
+    """The product of each part, from the bytes of values and factors."""
+    shape, begin, atoms = (len(PARTS), len(a), len(b)), 0, [0, 0]
+    found = Bounded(torch.zeros(shape, dtype=torch.float64), torch.zeros(shape, dtype=torch.float64))
     for part, end in enumerate(PARTS):
         along_k, scaled = -(-(end - begin) // 32), []
         for each, (x, stored) in enumerate(((a, of_a), (b, of_b))):
@@ -221,7 +222,9 @@ def expected_of_parts(a: Tensor, of_a: Tensor, b: Tensor, of_b: Tensor) -> Any:
             scale = in_order(mine, 0, len(x), along_k, 32).repeat(32, 1)[:, : end - begin]
             scaled.append(decoded(x)[:, begin:end] * scale)
             atoms[each] += -(-len(x) // 128) * -(-along_k // 4)
-        found[part] = scaled[0] @ scaled[1].T
+        if begin < end:
+            of_part = scaled_product(*scaled)
+            found.value[part], found.error[part] = of_part.value, of_part.error
         begin = end
     return found
 
@@ -233,7 +236,7 @@ def test_parts_of_k_have_blocks_of_their_own() -> None:
     terms: dict[str, Any] = {**SWIZZLED, "offs": ends, "output_dtype": torch.float32}
     wanted = expected_of_parts(a, of_a, b, of_b)
     found = cutegen.scaled_grouped_mm(a, b.mT, of_a.view(of).reshape(256, -1), recipe, of_b.view(of), recipe, **terms)
-    assert np.allclose(found.double().numpy(), wanted, rtol=1e-5, atol=1e-5 * np.abs(wanted).max())
+    close(found, wanted)
     more = torch.cat((of_b, torch.full((512,), 0xFF, dtype=torch.uint8))).view(of)
     assert torch.equal(cutegen.scaled_grouped_mm(a, b.mT, of_a.view(of), recipe, more, recipe, **terms), found)
 
