@@ -11,7 +11,7 @@ from cutegen.algebra import Layout, inner_layout, make_layout, mode, with_inner
 from cutegen.errors import ProofError
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.kernel.memory import Phase, allocate
-from cutegen.plan.kernel.pipeline import AB, Turns
+from cutegen.plan.kernel.pipeline import AB, Scope, Turns
 from cutegen.plan.prove import prove
 from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.spec import GemmSpec, Operand, Problem, Tile, load_spec
@@ -104,6 +104,25 @@ def other_slices_in_flight(found: GemmPlan) -> GemmPlan:
     return replace(found, scheduler=replace(found.scheduler, split_k=replace(found.split_k, in_flight=3)))
 
 
+def without_region(name: str) -> Callable[[GemmPlan], GemmPlan]:
+    return lambda found: with_regions(found, *(each for each in found.memory.regions if each.name != name))
+
+
+def producer_registers(count: int) -> Callable[[GemmPlan], GemmPlan]:
+    """The warp that copies asks for so many; the idle ones of its warpgroup for what they had."""
+
+    def spoil(found: GemmPlan) -> GemmPlan:
+        roles = (replace(each, registers=count) if each.name == "producer" else each for each in found.loop.roles)
+        return replace(found, loop=replace(found.loop, roles=tuple(roles)))
+
+    return spoil
+
+
+def stages_of_a_pair(found: GemmPlan) -> GemmPlan:
+    pipelines = (replace(each, scope=Scope.PAIR) if each.name == AB else each for each in found.loop.pipelines)
+    return replace(found, loop=replace(found.loop, pipelines=tuple(pipelines)))
+
+
 SPOILED: dict[str, tuple[Callable[[], GemmPlan], Callable[[GemmPlan], GemmPlan], str]] = {
     "another swizzle": (boxes, with_boxes(swizzle_bits=2), "does not write where the layout says"),
     "no swizzle": (boxes, with_boxes(swizzle_bits=0), "does not write where the layout says"),
@@ -149,6 +168,18 @@ SPOILED: dict[str, tuple[Callable[[], GemmPlan], Callable[[GemmPlan], GemmPlan],
     "a launch of fewer slices": (split, launched_slices(-1), "split K another way"),
     "a launch of more slices": (split, launched_slices(1), "split K another way"),
     "slices that do not exist": (split, other_slices_in_flight, "slices that do not exist"),
+    "B without memory": (warpgroups, without_region("b"), "b has no shared memory"),
+    "a target of smaller CTAs": (
+        warpgroups,
+        lambda found: replace(found, target=replace(found.target, threads_per_cta=found.threads - 1)),
+        "384 threads do not fit a CTA",
+    ),
+    "a warp with registers of its own": (
+        warpgroups,
+        producer_registers(56),
+        "warps of a warpgroup request different numbers of registers",
+    ),
+    "stages that a pair of CTAs would share": (warpgroups, stages_of_a_pair, "stages are shared by a cta pair"),
 }
 
 
