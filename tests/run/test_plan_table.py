@@ -48,6 +48,11 @@ def test_what_a_plan_makes_is_launched(name: str) -> None:
             "split.slices: found 0; expected 1 to 65,535",
         ),
         (
+            lambda t: t.update(split={"slices": 2, "bytes_per_slice": -1, "atomics": False}),
+            "split.bytes_per_slice: found -1; expected 0 to 1,073,741,824",
+        ),
+        (lambda t: t.update(spread=True), "spread: found True; expected false with clusters, and without persistent"),
+        (
             lambda t: t.update(cluster=[4, 4]),
             "cluster: found (4, 4); expected extents of at least 1, up to 8 CTAs in total",
         ),
@@ -60,6 +65,8 @@ def test_what_a_plan_makes_is_launched(name: str) -> None:
         (lambda t: t["tensors"][0].update(dtype="f17"), "tensors[0].dtype: found 'f17'; expected one of"),
         (lambda t: t["tensors"][1].update(modes=["k", "n"]), "tensors[1].modes: found ('k', 'n')"),
         (lambda t: t["tensors"][2].update(major="k"), "tensors[2].major: found 'k'; expected one of the modes, m, n"),
+        (lambda t: t["tensors"][0].update(block=[1, 128]), "tensors[0].block: found (1, 128); expected rows and K of"),
+        (lambda t: t["tensors"][0].update(block_elems=0), "tensors[0].block_elems: found 0; expected 1, or the"),
         (lambda t: t["tensors"][0].update(align_bytes=0), "tensors[0].align_bytes: found 0; expected a power of two"),
         (lambda t: t["tensors"][0].update(align_bytes=12), "tensors[0].align_bytes: found 12"),
         (lambda t: t["parameters"][0].update(name="z"), "parameters[0].name: found 'z'; expected one of"),
