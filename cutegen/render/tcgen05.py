@@ -29,9 +29,6 @@ from cutegen.render.pairs import pair_constants
 from cutegen.render.quantized import quantized_constants, quantized_holes
 from cutegen.render.tensors import tensor_holes
 
-LARGEST_LOAD = 128
-"""Registers that one `tcgen05.ld` fills at most."""
-
 
 def context(plan: GemmPlan) -> dict[str, Any]:
     """Return the template's holes."""

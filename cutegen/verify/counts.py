@@ -337,6 +337,9 @@ def _sectors(plan: GemmPlan, often: _Often, report: LaunchReport) -> dict[str, C
     written = [f"epilogue.{x.name}" for x in extras if x.name == STORE]
     stores = (*report.matching("st.global"), *_bulk_stores(plan, report))
     loads = _epilogue_sites(plan, report, "ld.global")
+    groups = plan.launch.groups
+    if groups is not None and groups.layout == "padded":
+        loads = loads[:-1]  # the last one reads the size of each group, to clear what it leaves
     # A bias may be loaded before the main loop, which has loads of its own only if operands pass through registers.
     early = [] if plan.through_registers else _main_loop_sites(plan, report, "ld.global")
     if plan.split_k is not None and plan.split_k.leaves_sums:

@@ -24,6 +24,8 @@ from cutegen.verify.reference import compare, expected_outcome, random_extras, r
 from tests.run.against_float64 import undefined
 
 SEED = 60
+WHOLE_K = 2
+"""A seed with which a launch has all of K."""
 N, K = 72, 80
 ROOM = 90
 """The extent of the grouped mode: for K a multiple of no k-tile."""
@@ -217,6 +219,22 @@ def failures(planned: GemmPlan, kernel: Kernel, cases: int, among: Extents = SMA
 @pytest.mark.parametrize("setting", QUICK, ids=str)
 def test_groups_are_right_for_any_ends(setting: Setting, kernels: Cache) -> None:
     assert list(failures(*compiled(setting, kernels), 4)) == []
+
+
+@pytest.mark.dsl
+@pytest.mark.slow
+def test_whole_tiles_of_padded_groups_are_counted_as_predicted(kernels: Cache) -> None:
+    """Sizes are read once more at the end, to clear what groups leave: that is no sector of the residual."""
+    planned, kernel = compiled(Setting("m", "padded", types=("bf16", "f32"), ops=("residual",)), kernels)
+    assert_whole_tiles_are_counted(planned, kernel)
+
+
+def assert_whole_tiles_are_counted(planned: GemmPlan, kernel: Kernel) -> None:
+    m, n, k = planned.mma.cta_tile
+    among = Extents(room=2 * m, m=2 * m, n=n, k=k)
+    for sizes in ([2 * m, 0, m], [0], [-(2**31)]):
+        launch = failure(planned, kernel, np.array(sizes, np.int32), WHOLE_K, fresh=False, among=among)
+        assert launch == "", sizes
 
 
 @pytest.mark.dsl

@@ -18,7 +18,7 @@ from cutegen.plan.kernel.pipeline import Turns
 from cutegen.plan.prove import prove
 from cutegen.run import Kernel
 from cutegen.spec import Epilogue, Factors, GemmSpec, Grouped, Mma, Operand, Paired, Problem, Quantized, Schedule, Tile
-from tests.run.test_grouped_kernels import Extents, failure, failures
+from tests.run.test_grouped_kernels import Extents, assert_whole_tiles_are_counted, failure, failures
 
 ARCHES = {"sm90": "sm_90a", "sm100": "sm_100a"}
 PACKED = Extents(room=200, m=72, n=160, k=104, tile=(64, 128))
@@ -183,6 +183,14 @@ def test_groups_are_right_for_any_ends(setting: Setting, kernels: Cache) -> None
 def test_many_groups_are_right_for_any_ends(setting: Setting, kernels: Cache) -> None:
     launches = 4 if setting.of == "k" else 12  # each of 300 parts of K has all tiles of its C
     assert list(failures(*compiled(setting, kernels), launches, setting.among)) == []
+
+
+@pytest.mark.dsl
+@pytest.mark.slow
+def test_whole_tiles_of_padded_groups_are_counted_as_predicted(kernels: Cache) -> None:
+    """Sizes are read once more at the end, as in family `sm80`."""
+    asked = Setting("m", "padded", ("f16", "f32"), tile=(128, 32, 64), ops=("residual",))
+    assert_whole_tiles_are_counted(*compiled(replace(asked, schedule=Schedule(consumers="pingpong")), kernels))
 
 
 def fails_with_many_groups(planned: GemmPlan, kernel: Kernel, among: Extents) -> str:

@@ -54,7 +54,6 @@ class TensorCore:
 
 AMPERE = TensorCore(name="sm_80", group_16_bit=8, group_tf32=4, extra_bits=1)
 HOPPER = TensorCore(name="sm_90", group_16_bit=16, group_tf32=8, extra_bits=2)
-TENSOR_CORES = {core.name: core for core in (AMPERE, HOPPER)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ import numpy.typing as npt
 from cutegen.ptx.machine.policy import Schedule
 from cutegen.ptx.text.syntax import Dim3
 
-RESPONSE_BYTES = 16
 _MARK = 0x434C4300
 """The upper bits of a response's first word; PTX leaves its format open."""
 
