@@ -59,8 +59,10 @@ class GivenGroups:
             )
         return values
 
-    def of_problem(self, groups: Groups | None, shape: ProblemShape, seed: int = 0) -> tuple[int, ...]:
-        """Return the sizes for a problem: those given, else all the same; none for a kernel without groups.
+    def of_problem(
+        self, groups: Groups | None, shape: ProblemShape, seed: int = 0, *, multiple: int = 1
+    ) -> tuple[int, ...]:
+        """Return the sizes for a problem: those given, else all the same, a `multiple`; none for one without groups.
 
         Raises RequestError if the kernel has no groups, no room for these, or padded ones and a distribution is given.
         """
@@ -70,7 +72,7 @@ class GivenGroups:
             return ()
         room, number = shape.extents[groups.of], self.number or SMALL_GROUPS
         if self.sizes is None:
-            return (room // number if groups.layout == "packed" else room,) * number
+            return (room // number // multiple * multiple if groups.layout == "packed" else room,) * number
         if isinstance(self.sizes, Distribution):
             if groups.layout == "padded":
                 raise RequestError(

@@ -128,7 +128,7 @@ def _run_gemm(
 ) -> None:
     planned, where, execution = subject.gemm, wanted.device, wanted.execution
     shape = named or _default_problem(planned, where, batch or 1)
-    sizes = groups.of_problem(planned.launch.groups, shape, wanted.seed)
+    sizes = groups.of_problem(planned.launch.groups, shape, wanted.seed, multiple=planned.launch.begin_multiple)
     shape = replace(shape, groups=len(sizes) or None)
     if where is options.Device.CPU:
         execution = _be_patient(planned, shape, execution, yes=yes)

@@ -9,6 +9,8 @@ import numpy as np
 
 from cutegen.contract import LaunchContract, ProblemShape
 from cutegen.contract.launch import RESULT_FACTORS
+from cutegen.contract.tensor_map import BOX_MULTIPLE_BYTES
+from cutegen.errors import RequestError
 from cutegen.plan import GemmPlan
 from cutegen.plan.geometry import place_of_value
 from cutegen.ptx import LaunchReport
@@ -139,6 +141,7 @@ def try_kernel(
     extras = random_extras(kernel.contract, m, n, k=asked.problem.k, **data)
     given = () if groups is None else tuple(given_by(groups, asked.sizes).tolist())
     if groups is not None:
+        _check_begins(kernel.contract, given)
         extras |= grouped_extras(kernel.contract, given, a, b, {**extras, "out": out})
     execution = None
     if on_cpu:
@@ -166,6 +169,17 @@ def try_kernel(
         producer=None if wrong is None else _producer(plan, wrong, asked, given),
         execution=execution,
     )
+
+
+def _check_begins(contract: LaunchContract, given: tuple[int, ...]) -> None:
+    """Raise RequestError for a group of K whose product would be NaN, since blocks of factors count from its begin."""
+    multiple = contract.begin_multiple
+    if begins := [end for end in given[:-1] if end % multiple]:
+        sizes = ",".join(str(end // multiple * multiple) for end in np.diff(given, prepend=0).tolist())
+        raise RequestError(
+            f"--sizes: found a group that begins at {begins[0]} along K; expected multiples of {multiple}, "
+            f"{BOX_MULTIPLE_BYTES} bytes, with factors of blocks: they count from there; --sizes {sizes}"
+        )
 
 
 def _producer(plan: GemmPlan, wrong: FirstWrong, asked: Asked, given: tuple[int, ...]) -> Producer | None:

@@ -6,6 +6,7 @@ kernels have never run on hardware, and need no convention.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -15,10 +16,11 @@ import pytest
 from cutegen.api import request_of
 from cutegen.build import Cache, build
 from cutegen.contract.problem import Groups, ProblemShape
-from cutegen.errors import PtxFault, SpecError
+from cutegen.errors import PtxFault, RequestError, SpecError
 from cutegen.plan import GemmPlan, plan
 from cutegen.run import Kernel
 from cutegen.spec import Factors, Quantized, Schedule
+from cutegen.verify.trial import Asked, try_kernel
 from tests.run.test_grouped_kernels import failures
 from tests.run.test_grouped_wgmma import Setting, compiled, edited, fails_with_many_groups
 
@@ -190,6 +192,7 @@ def _aligned(x: np.ndarray[Any, Any], major: str) -> np.ndarray[Any, Any]:
 
 
 @pytest.mark.dsl
+@pytest.mark.slow
 def test_each_element_has_the_factors_of_its_part_of_k(kernels: Cache) -> None:
     assert wrong_elements_of_parts(compiled(K_MAJOR, kernels)[1]) == 0
 
@@ -227,6 +230,16 @@ def test_a_part_that_begins_within_a_vector_is_nan(kernels: Cache) -> None:
     assert (out[[0, 2]] == out[[0, 2], :1, :1]).all()
     assert np.isnan(out[1]).all()
     assert kernel.contract.begin_multiple == 16
+
+
+@pytest.mark.dsl
+@pytest.mark.slow
+def test_a_check_refuses_parts_whose_product_would_be_nan(kernels: Cache) -> None:
+    planned, kernel = compiled(K_MAJOR, kernels)
+    asked = Asked("cpu", ProblemShape(40, 40, 200), None, 0, (30, 100, 20))
+    said = r"found a group that begins at 30 along K; expected multiples of 16, 16 bytes.*--sizes 16,96,16"
+    with pytest.raises(RequestError, match=said):
+        try_kernel(kernel, planned, asked, options={}, progress=nullcontext)
 
 
 FIRST_OF_K = "cute.arch.shuffle_sync(first_atoms, lane)"
