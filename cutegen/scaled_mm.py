@@ -54,11 +54,12 @@ def scaled_mm(
 
     "BlockWise1x32" (mxf8, mxf4) and "BlockWise1x16" (nvf4, alone or in a list with "TensorWise") have factors of 8 bits
     for each row, the same for both operands: e8m0 and e4m3, with `swizzle_a` and `swizzle_b` "SWIZZLE_32_4_4" or none,
-    as `cutegen.quantize` makes them. They are for tensors on the CPU: operands are multiplied by their factors in f32.
+    as `cutegen.quantize` makes them. Kernels of sm_100 and sm_103 multiply by them; on the CPU torch does, in f32.
 
-    Extents are rounded up. K first may be padded to a multiple of 4, as torch demands. Any strides are read; those of
-    torch, with M or N contiguous in 1 x 128 and K in 128 x 128, need no copy if they are multiples of 16 bytes. All
-    pairs of the two block recipes exist, also 128 x 128 for both, and M, N and K may be anything.
+    Extents are rounded up. K first may be padded to a multiple of 4, as torch demands. Any strides are accepted. Those
+    with either mode contiguous need no copy if they are multiples of 16 bytes, on sm_90 any. All pairs of the two block
+    recipes exist, also 128 x 128 for both, and M, N and K may be anything. Factors of a shard are those from its first
+    block on, and it begins with a block.
 
     The result is bf16, or `output_dtype`, or written to `out`. `activation` and `quantize` are as in `cutegen.matmul`.
     Sums of 8-bit floats are always promoted to float32, so `use_fast_accum` changes nothing.
@@ -185,7 +186,10 @@ def _oriented(name: str, recipe: str, scale: Any, operand: Any, *, rows: int) ->
         return _checked(name, recipe, scale, operand, rows)
     if operand.ndim != 2:
         raise OperandError(
-            operand=f"mat_{name[-1]}", found=f"shape {tuple(operand.shape)}", expected="a matrix, (M, K) or (K, N)"
+            operand=f"mat_{name[-1]}",
+            found=f"shape {tuple(operand.shape)}",
+            expected="a matrix, (M, K) or (K, N)",
+            fix="cutegen.matmul takes batches" if operand.ndim > 2 else "",
         )
     return oriented(name, recipe, scale, operand, rows=rows)
 

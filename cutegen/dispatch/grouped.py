@@ -14,7 +14,16 @@ from cutegen.contract.launch import ENDS, OPERANDS, RESULT_FACTORS
 from cutegen.contract.problem import GROUP, FactorsOfC, Groups, ProblemShape, bucket
 from cutegen.dispatch import block_scales
 from cutegen.dispatch.formula import LEAST_OF_PAIRS, Formula, Gated, gated_of
-from cutegen.dispatch.placement import VECTOR_BYTES, WORTH_A_COPY, Copy, Placement, alignment, major_of, takes_apart
+from cutegen.dispatch.placement import (
+    ALONG_K,
+    VECTOR_BYTES,
+    WORTH_A_COPY,
+    Copy,
+    Placement,
+    alignment,
+    major_of,
+    takes_apart,
+)
 from cutegen.dispatch.quantized import Strided, new_factors, place_factors_of_result
 from cutegen.dispatch.request import Matrix, Request
 from cutegen.dispatch.resolve import (
@@ -380,7 +389,7 @@ def _operand(
     narrow = placed.matrix.align_bytes < VECTOR_BYTES and reuse >= WORTH_A_COPY
     anywhere = product.groups.packs(_MODES[name]) and placed.matrix.major == product.groups.of
     if mapped and element_type(dtype).bytes == 1 and placed.matrix.major != "k":
-        return _copy(name, form, dtype, "its elements of 8 bits are multiplied along K")
+        return _copy(name, form, dtype, ALONG_K)
     if anywhere and whole and product.groups.of != "k":
         return _copy(name, form, dtype, "groups begin anywhere in its rows: a copy along K begins them at one")
     if mapped:

@@ -18,6 +18,8 @@ from cutegen.support.words import round_up
 
 VECTOR_BYTES = 16
 """The widest copy: every kind of kernel reads an operand with this alignment."""
+ALONG_K = "its elements of 8 bits are multiplied along K"
+"""The reason for a copy of an operand of wgmma that is contiguous along its other mode."""
 WORTH_A_COPY = 1024
 """Multiply-adds per element of an operand from which a copy costs less than reading it with narrow copies."""
 
@@ -141,6 +143,14 @@ def place_operand(
         else:
             why = "it is contiguous in neither mode"
     return place_copy(name, form, dtype, problem, fold=fold, why=why)
+
+
+def along_k(placed: Placement, name: str, form: Form, problem: Multiplied, *, fold: bool) -> Placement:
+    """Return an operand of wgmma as it is, or as a copy along K if its elements of 8 bits are along another mode."""
+    matrix = placed.matrix
+    if element_type(matrix.dtype).bytes > 1 or matrix.major == "k":
+        return placed
+    return place_copy(name, form, matrix.dtype, problem, fold=fold, why=ALONG_K)
 
 
 def takes_apart(b: Matrix, pairs: Pairs, columns: int) -> bool:

@@ -12,7 +12,7 @@ from cutegen.dispatch.providers import providers
 from cutegen.dispatch.quantized import Strided, new_factors, place_factors_of_result
 from cutegen.dispatch.request import Matrix, Request
 from cutegen.errors import OperandError
-from cutegen.hardware import dtype
+from cutegen.hardware import Instruction, dtype, target
 from cutegen.run.call.operands import Form, compact_strides
 
 Given = Mapping[str, tuple[Form, int]]
@@ -126,6 +126,10 @@ def _resolved(given: Given, formula: Formula, where: CallTarget, out_dtype: str 
         "b": _place_b(matrix_b, at_b, kind_b, problem, of_b, formula.gated),
         "out": placed_out,
     }
+    if mapped and target(where.target).has(Instruction.WGMMA):
+        for name, form in (("a", matrix_a), ("b", matrix_b)):
+            folded = fold and name == "a"
+            placements[name] = placement.along_k(placements[name], name, form, problem, fold=folded)
     for name, (form, address) in beside.items():
         kept = stored if name == "c" else form.dtype
         placements[name] = _beside(name, form, address, kept, placed_out, fresh, problem, how)

@@ -16,6 +16,7 @@ import cutegen  # noqa: E402
 from cutegen.build import Cache  # noqa: E402
 from cutegen.build.pack_file import PackEntry  # noqa: E402
 from cutegen.contract.launch import GEMM  # noqa: E402
+from cutegen.dispatch.formula import Formula  # noqa: E402
 from cutegen.dispatch.model import planned, spec_of  # noqa: E402
 from cutegen.dispatch.pack import Pack  # noqa: E402
 from cutegen.dispatch.request import Request  # noqa: E402
@@ -23,6 +24,7 @@ from cutegen.grouped_mm import resolved_groups  # noqa: E402
 from cutegen.matmul import _arguments  # noqa: E402
 from cutegen.pack.building import build_all, make_pack  # noqa: E402
 from cutegen.pack.kernel_list import read_list  # noqa: E402
+from cutegen.torch_ops.eager import resolved_tensors  # noqa: E402
 
 F8, F4, F32 = torch.float8_e4m3fn, torch.float4_e2m1fn_x2, torch.float32
 GATED: dict[str, Any] = {"activation": "swiglu", "pairs": "halves", "first": "gate"}
@@ -37,6 +39,11 @@ def product(dtype: Any = torch.bfloat16, arch: str = "h100", **terms: Any) -> Re
     """The request of a call, of 512 x 512 operands with K in 512 elements of memory."""
     call = _arguments("explain", new(512, 512, dtype=dtype), new(512, 512, dtype=dtype).T, **terms)
     return call.resolved(call.tensors(), arch).request
+
+
+def of_formula(formula: Formula, **beside: Tensor) -> Request:
+    """The request of a call that a caller does not make itself: with what gradients need."""
+    return resolved_tensors({"a": new(512, 512), "b": new(512, 512).T, **beside}, formula, None, "h100").request
 
 
 def groups(dtype: Any = torch.bfloat16, *, padded: bool = False, **terms: Any) -> Request:
@@ -75,6 +82,9 @@ CALLS: dict[str, Callable[[], Request]] = {
     "bias in f32": lambda: product(bias=new(512, dtype=F32)),
     "residual": lambda: product(residual=new(512, 512)),
     "c": lambda: product(c=new(512, 512), beta=1.0),
+    "c, quantized": lambda: product(F8, c=new(512, 512, dtype=F8), beta=1.0, quantize="e4m3"),
+    "aux": lambda: of_formula(Formula("gelu", aux=True)),
+    "aux, bias": lambda: of_formula(Formula("gelu", aux=True, bias=True), bias=new(512)),
     "pairs": lambda: product(**GATED),
     "rows": lambda: product(F8, scale_a=new(512, 1, dtype=F32), scale_b=new(1, 512, dtype=F32)),
     "rows of a": lambda: product(F8, scale_a=new(512, 1, dtype=F32)),
@@ -84,6 +94,12 @@ CALLS: dict[str, Callable[[], Request]] = {
     "blocks along k": lambda: product(F8, scale_a=new(512, 4, dtype=F32), scale_b=scales()["scale_b"]),
     "blocks, pairs": lambda: product(F8, **scales(), **GATED, quantize="e4m3"),
     "groups": groups,
+    "columns": lambda: (
+        resolved_groups(new(4, 512, 512), new(512, 512).T, arch="h100", offs=new(4, dtype=torch.int32)).request
+    ),
+    "parts of k": lambda: (
+        resolved_groups(new(512, 512), new(512, 512).T, arch="h100", offs=new(4, dtype=torch.int32)).request
+    ),
     "groups, bias": lambda: groups(bias=new(4, 512)),
     "groups, quantized": lambda: groups(quantize="e4m3"),
     "groups, rows": lambda: groups(F8, scale_a=new(512, dtype=F32), scale_b=new(4, 512, dtype=F32)),

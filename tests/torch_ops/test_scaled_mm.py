@@ -23,7 +23,7 @@ from cutegen.dispatch.provider import PACK, Answer  # noqa: E402
 from cutegen.dispatch.providers import providers  # noqa: E402
 from cutegen.dispatch.request import Matrix, Request  # noqa: E402
 from cutegen.errors import OperandError, RequestError  # noqa: E402
-from cutegen.matmul import Arguments  # noqa: E402
+from cutegen.matmul import Arguments, _arguments  # noqa: E402
 from cutegen.pack.building import build_all, make_pack  # noqa: E402
 from cutegen.pack.kernel_list import combinations, read_list  # noqa: E402
 from cutegen.spec import Factors  # noqa: E402
@@ -112,6 +112,20 @@ def test_matmul_reads_factors_of_any_strides_in_the_order_of_their_operand(layou
     found = cutegen.matmul(x, w.T, scale_a=scale_a, scale_b=scale_b, out_dtype=torch.float32)
     wide, weights = dequantized(x, of_x), dequantized(w, of_w)
     assert close(found, wide @ weights.T, wide, weights)
+
+
+def test_operands_along_other_modes_are_copied_along_k(computed_by: str) -> None:
+    """Wgmma multiplies 8-bit floats along K; `torch.nn.functional.scaled_mm` refuses the others."""
+    x, w = torch.randn(80, K).to(E4M3), torch.randn(272, K).to(E4M3)
+    of_x, of_w = factors(80, OF_ROWS), factors(272, OF_BLOCKS)
+    a, b = x.T.contiguous().T, w.T.contiguous()
+    found = cutegen.scaled_mm(a, b, of_x, OF_ROWS, of_w.T, OF_BLOCKS)
+    assert torch.equal(found, cutegen.scaled_mm(x, w.T, of_x, OF_ROWS, of_w.T, OF_BLOCKS))
+    for terms in ({"scale_a": of_x, "scale_b": of_w.T}, {"quantize": "e4m3"}):
+        call = _arguments("explain", a, b, **terms)
+        copies = call.resolved(call.tensors(), "h100").copies
+        assert {copies[name] for name in "ab"} == {"its elements of 8 bits are multiplied along K"}
+        assert not {"a", "b"} & call.resolved(call.tensors(), "b200").copies.keys()
 
 
 def test_a_batch_has_its_own_factors(computed_by: str) -> None:
@@ -358,6 +372,11 @@ REFUSED: dict[str, tuple[Callable[..., Any], type[Exception], str]] = {
         lambda x, w, a, b: cutegen.scaled_mm(x, w, a, OF_ROWS, b.T, OF_BLOCKS),
         OperandError,
         r"mat_b: found shape \(264, 400\), so K = 264; expected K = 400, as in mat_a; `mat_b.mT`, if it is",
+    ),
+    "a batch": (
+        lambda x, w, a, b: cutegen.scaled_mm(x[None], w.T, a[None], OF_ROWS, b.T, OF_BLOCKS),
+        OperandError,
+        r"mat_a: found shape \(1, 72, 400\); expected a matrix, .*; cutegen.matmul takes batches",
     ),
     "a shard that begins within a block of K": (
         lambda x, w, a, b: cutegen.scaled_mm(x[:, 200:], w[:, 200:].T, a[:, 1:], OF_ROWS, b[:, 1:].T, OF_BLOCKS),
