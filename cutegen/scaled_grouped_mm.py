@@ -3,8 +3,6 @@
 y = cutegen.scaled_grouped_mm(x8, w8.mT, sa, "BlockWise1x128", sb, "BlockWise128x128", offs=ends)
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Literal
 

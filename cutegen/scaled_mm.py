@@ -3,8 +3,6 @@
 y = cutegen.scaled_mm(x8, w8.T, sa, "BlockWise1x128", sb, "BlockWise128x128", output_dtype=torch.bfloat16)
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

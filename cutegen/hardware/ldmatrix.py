@@ -5,19 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cutegen.algebra.layout import (
-    Layout,
-    LayoutExpr,
-    compose,
-    divide,
-    inner_layout,
-    make_layout,
-    mode,
-    offsets,
-    offsets_2d,
-    size,
-    upcast,
-)
+from cutegen.algebra import layout
+from cutegen.algebra.layout import Layout, LayoutExpr, mode, size
 from cutegen.algebra.tiled import OPERAND_MODES, CopyAtomLike, OperandName, TiledMma, reordered
 from cutegen.hardware.units import WARP
 
@@ -57,9 +46,9 @@ def view_in_order(mma: TiledMma, op: OperandName, tile: tuple[int, int], order: 
     rows, depth = mma.tile_of(op)
     in_column = _atom_values(mma, op) * repeat_x
     in_row_of_tiles = in_column * (tile[0] // rows)
-    within = compose(Layout((in_column, repeat_k), (1, in_row_of_tiles)), order)
-    return make_layout(
-        divide(within, values),
+    within = layout.compose(Layout((in_column, repeat_k), (1, in_row_of_tiles)), order)
+    return layout.make_layout(
+        layout.divide(within, values),
         Layout(tile[0] // rows, in_column),
         Layout(tile[1] // depth, in_row_of_tiles * repeat_k),
     )
@@ -156,7 +145,7 @@ def ldmatrix_trace(
     They fill a thread's values in sequence, or by `order`: number in the copy -> number in the MMA's tile. Raises
     ValueError if the tile is not a multiple of the tiled MMA's, or a thread has too few values for the atom.
     """
-    inner = inner_layout(smem_layout)
+    inner = layout.inner_layout(smem_layout)
     tile_shape = int(size(mode(inner, 0))), int(size(mode(inner, 1)))
     tv = mma.tv_layout(op)
     source, destination = _one_mma_tile(tv if order is None else reordered(tv, order), atom, bits)
@@ -164,7 +153,7 @@ def ldmatrix_trace(
     destination_coords = _repeat(destination, mma.tile_of(op), tile_shape)
     return LdmatrixTrace(
         source_coords=source_coords,
-        source_offsets=offsets(smem_layout)[source_coords],
+        source_offsets=layout.offsets(smem_layout)[source_coords],
         destination_coords=destination_coords.reshape(len(destination_coords), mma.threads, -1),
         tile_shape=tile_shape,
         rows=size(atom.dst_layout_bits) // (8 * ROW_BYTES),
@@ -174,9 +163,9 @@ def ldmatrix_trace(
 
 def _one_mma_tile(tv_layout: Layout, atom: CopyAtomLike, bits: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return coordinates in an MMA tile: read [instr, warp, lane, row element], received [instr, warp, lane, value]."""
-    tv = offsets_2d(tv_layout)
-    read = offsets_2d(upcast(atom.src_layout_bits, bits))
-    received = offsets_2d(upcast(atom.dst_layout_bits, bits))
+    tv = layout.offsets_2d(tv_layout)
+    read = layout.offsets_2d(layout.upcast(atom.src_layout_bits, bits))
+    received = layout.offsets_2d(layout.upcast(atom.dst_layout_bits, bits))
     threads, values = tv.shape
     per_instr = received.shape[1]
     if values % per_instr:

@@ -1,7 +1,5 @@
 """Writes the tile scheduler of groups: the parts of its text, and what fills their holes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Writes the tile scheduler: the parts of its text, what fills their holes, and its constants."""
 
-from __future__ import annotations
-
 from cutegen.plan import GemmPlan
 from cutegen.plan.kernel.scheduler import SUM_VECTOR_ELEMS, SplitK
 from cutegen.render.constants import ConstantsByDecision

@@ -1,7 +1,5 @@
 """Fills the template of a kernel that multiplies by `tcgen05.mma`: each constant with its decision as the comment."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

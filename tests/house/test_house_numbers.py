@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import ast
+import json
 import runpy
+import subprocess
+import sys
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -117,3 +121,28 @@ def test_the_main_loop_is_described_once() -> None:
         "cutegen/tune/space.py",
         *models_of_time,
     }
+
+
+DEFERRED = "from __future__ import annotations\n\n"
+UNCHECKED = {"cutegen/bench/triton_gemm.py", "cutegen/operators/provider.py"}
+"""Modules of libraries that the development environment does not have."""
+
+
+def undefined_where_evaluated(texts: dict[str, str], folder: Path) -> set[str]:
+    """Return the modules whose annotations, if they are evaluated, name what is defined later or only for types."""
+    for path, text in texts.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text.replace(DEFERRED, "", 1))
+    select = ("--isolated", "--target-version=py311", "--select=F821,TC004", "--output-format=json")
+    command = (sys.executable, "-m", "ruff", "check", *select, ".")
+    found = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    return {str(Path(each["filename"]).relative_to(folder.resolve())) for each in json.loads(found.stdout)}
+
+
+def test_annotations_are_deferred_only_where_one_names_what_is_not_defined_yet(tmp_path: Path) -> None:
+    pytest.importorskip("ruff")
+    texts = {str(path.relative_to(ROOT)): path.read_text() for path in (ROOT / "cutegen").rglob("*.py")}
+    deferred = {path: text for path, text in texts.items() if DEFERRED in text and path not in UNCHECKED}
+    planted = "cutegen/planted.py"
+    texts = {**deferred, planted: DEFERRED + "def one(x: int) -> int: ...\n"}
+    assert texts.keys() - undefined_where_evaluated(texts, tmp_path) == {planted}

@@ -1,7 +1,5 @@
 """`tcgen05.mma`: an elected thread multiplies tiles in shared memory, its CTA's or a pair's, into tensor memory."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -12,8 +12,6 @@ Groups of K have their atoms in a list, each group those of a block of rows alon
 those are apart only the device knows, so that a box is those of one block of rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from math import gcd
 

@@ -8,17 +8,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cutegen.ptx.arithmetic.rounding import (
-    ROUNDINGS,
-    Array,
-    Doubles,
-    canonical_f32,
-    decode,
-    encode,
-    flush_subnormals,
-    rectified,
-    saturated,
-)
+from cutegen.ptx.arithmetic import rounding
+from cutegen.ptx.arithmetic.rounding import Array, Doubles, decode, encode, flush_subnormals
 from cutegen.ptx.instructions.floating import element_type
 from cutegen.ptx.machine.lowering import Lowerer, Lowering, Step, elementwise
 from cutegen.ptx.machine.memory import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW
@@ -119,7 +110,7 @@ def _unpack(context: Lowering, instruction: Instruction, kind: ScalarType) -> St
 def lower_cvt(context: Lowering, instruction: Instruction) -> Step:
     """`cvt`, between any two scalar types, and from two floats to a packed pair and back."""
     modifiers = context.modifiers(instruction, (2, 3))
-    mode = modifiers.one_of(*ROUNDINGS, *_INTEGER_ROUNDINGS, "rna")
+    mode = modifiers.one_of(*rounding.ROUNDINGS, *_INTEGER_ROUNDINGS, "rna")
     modifiers.flag("satfinite")
     flush, saturate, rectify = modifiers.flag("ftz"), modifiers.flag("sat"), modifiers.flag("relu")
     result, kind = modifiers.type(), modifiers.type()
@@ -152,7 +143,7 @@ def _conversion(
         return _from_integer(result, mode or "rn", saturate=saturate)
     to_double = decode(kind)
     if flush and kind.name == "f32":
-        to_double = lambda a: canonical_f32(flush_subnormals(a)).astype(np.float64)  # noqa: E731
+        to_double = lambda a: rounding.canonical_f32(flush_subnormals(a)).astype(np.float64)  # noqa: E731
     if result.kind is not Kind.FLOAT:
         return _float_to_integer(result, kind, to_double, mode or "rzi")
     if mode in _INTEGER_ROUNDINGS:
@@ -236,9 +227,9 @@ def _float_to_float(
     def function(a: Array) -> Array:
         values = to_double(a)
         if saturate and result.bits >= 16:
-            values = saturated(values)
+            values = rounding.saturated(values)
         if rectify:
-            values = rectified(values)
+            values = rounding.rectified(values)
         out = to_result(values)
         return flush_subnormals(out) if flush and result.name == "f32" else out
 
@@ -256,7 +247,7 @@ def _lower_to_pair(
 
     def convert(lanes: Array) -> Array:
         values = to_double(lanes)
-        return to_half(rectified(values) if rectify else values)
+        return to_half(rounding.rectified(values) if rectify else values)
 
     if kind.name.endswith("x2"):
         context.modifiers(instruction, 2)

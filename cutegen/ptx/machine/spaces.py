@@ -10,18 +10,10 @@ from typing import Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from cutegen.ptx.machine import memory
 from cutegen.ptx.machine.grid import CTA_WINDOW_BYTES, in_cta
 from cutegen.ptx.machine.lowering import Lowering
-from cutegen.ptx.machine.memory import (
-    LOCAL_WINDOW,
-    PARAM_WINDOW,
-    SHARED_WINDOW,
-    SHARED_WINDOW_BYTES,
-    WINDOW_BYTES,
-    Addresses,
-    Data,
-    data_dtype,
-)
+from cutegen.ptx.machine.memory import SHARED_WINDOW, Addresses, Data, data_dtype
 from cutegen.ptx.machine.shared import SharedMemory
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.text.link import FRAME_SPACES
@@ -31,9 +23,9 @@ Lanes: TypeAlias = npt.NDArray[np.bool_]
 CLUSTER_SPACE = "shared::cluster"
 _AGGREGATE_SPACE = "arrays in param::func"
 _WINDOWS = {
-    CLUSTER_SPACE: (SHARED_WINDOW, SHARED_WINDOW_BYTES),
-    "local": (LOCAL_WINDOW, WINDOW_BYTES),
-    "param": (PARAM_WINDOW, WINDOW_BYTES),
+    CLUSTER_SPACE: (SHARED_WINDOW, memory.SHARED_WINDOW_BYTES),
+    "local": (memory.LOCAL_WINDOW, memory.WINDOW_BYTES),
+    "param": (memory.PARAM_WINDOW, memory.WINDOW_BYTES),
 }
 
 
@@ -169,13 +161,13 @@ def spaces_of(addresses: Addresses) -> dict[str, Lanes]:
 def in_frame(space: str, addresses: Addresses) -> tuple[Lanes, Addresses]:
     """(mark of the addresses of `space` that lie in local memory, the addresses there)."""
     if space == "generic":
-        return spaces_of(addresses)["local"], addresses - LOCAL_WINDOW
+        return spaces_of(addresses)["local"], addresses - memory.LOCAL_WINDOW
     return np.full(len(addresses), space in (*FRAME_SPACES, _AGGREGATE_SPACE)), addresses
 
 
 def to_shared(addresses: Addresses) -> Addresses:
     """Converts generic addresses of shared memory to `.shared::cluster` addresses; others stay."""
-    generic = (addresses >= SHARED_WINDOW) & (addresses < SHARED_WINDOW + SHARED_WINDOW_BYTES)
+    generic = (addresses >= SHARED_WINDOW) & (addresses < SHARED_WINDOW + memory.SHARED_WINDOW_BYTES)
     return np.where(generic, addresses - SHARED_WINDOW, addresses)
 
 
