@@ -16,7 +16,7 @@ import pytest
 from cutegen.api import request_of
 from cutegen.build import Cache, build
 from cutegen.contract.problem import Groups, ProblemShape
-from cutegen.errors import PtxFault, RequestError, SpecError
+from cutegen.errors import OperandError, PtxFault, RequestError, SpecError
 from cutegen.plan import GemmPlan, plan
 from cutegen.run import Kernel
 from cutegen.spec import Factors, Quantized, Schedule
@@ -240,6 +240,20 @@ def test_a_check_refuses_parts_whose_product_would_be_nan(kernels: Cache) -> Non
     said = r"found a group that begins at 30 along K; expected multiples of 16, 16 bytes.*--sizes 16,96,16"
     with pytest.raises(RequestError, match=said):
         try_kernel(kernel, planned, asked, options={}, progress=nullcontext)
+
+
+@pytest.mark.dsl
+@pytest.mark.slow
+def test_a_list_of_other_atoms_is_told(kernels: Cache) -> None:
+    """3 parts of 144 in all may need (144 + 3 x 127) / 128 atoms for 128 rows."""
+    _, kernel = compiled(K_MAJOR, kernels)
+    a, b, ends = np.zeros((40, 144), np.uint8), np.zeros((72, 144), np.uint8), np.array([16, 32, 144], np.int32)
+    of_a, of_b = np.zeros((5, 128), np.int32), np.zeros((4, 128), np.int32)
+    said = (
+        r"scale_a: found shape \(5, 128\); expected \(4, 128\), \(the list for any sizes of 3 groups\) of blocks of 128"
+    )
+    with pytest.raises(OperandError, match=said):
+        kernel(a, b.T, scale_a=of_a, scale_b=of_b.T, offs=ends)
 
 
 FIRST_OF_K = "cute.arch.shuffle_sync(first_atoms, lane)"

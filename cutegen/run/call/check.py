@@ -281,8 +281,10 @@ def _check_extra(tensor: CallTensor, form: Form, problem: ProblemShape, batch: t
     extents = tensor.extents(problem)
     fits = tuple(matrices.one.shape) in (extents, *(((1,),) if tensor.may_be_one_value else ()))
     if not fits or matrices.batch not in (None, *batch):
-        wanted = f"{extents}, ({', '.join(tensor.modes).upper()}) of {_owner(tensor)}"
-        whole = f"{wanted}, or {(*batch, *extents)}" if batch else wanted
+        listed = tensor.groups is not None and tensor.contract.lists(tensor.groups)
+        shape = f"the list for any sizes of {problem.products} groups" if listed else ", ".join(tensor.modes).upper()
+        wanted = f"{extents}, ({shape}) of {_owner(tensor)}"
+        whole = f"{wanted}, or {(*batch, *extents)}" if batch and not listed else wanted
         raise OperandError(
             operand=tensor.name,
             found=f"shape {tuple(form.shape)}",
