@@ -22,8 +22,8 @@ from cutegen.support.words import extents, plural
 
 MOST_BUFFERS = 4
 """Buffers of blocks: the tensor core is so far ahead at most, for as long as a tile is stored."""
-COLUMNS_OF_TWO_GROUPS = 64
-"""Columns of a tile from which on two groups of four warps share it: a warp's loads overlap the other's additions."""
+COLUMNS_OF_TWO_WARPGROUPS = 64
+"""Columns of a tile from which on two warpgroups share it: a warp's loads overlap the other's additions."""
 WAVES = (32, 16, 8)
 """Columns that a thread loads at a time, the most first."""
 DRAINED_COLUMNS = (8, 16, 32, 64, 128)
@@ -74,11 +74,11 @@ def check_tile(spec: GemmSpec, target: Target, cta_tile: Extents) -> None:
     if not has_registers(spec, target, n):
         step = 16 if spec.epilogue.quantize is None else QUANTIZED_BLOCK[1]
         most = next(each for each in range(n - n % step, 0, -step) if has_registers(spec, target, each))
-        groups, needed = _groups(spec, n), _registers(spec, n, WAVES[-1])
-        registers = _available(target, groups)
+        warpgroups, needed = _warpgroups(spec, n), _registers(spec, n, WAVES[-1])
+        registers = _available(target, warpgroups)
         raise spec.error(
             "tile.cta",
-            found=f"{extents(cta_tile)}: {n // groups} sums of each of {groups * WARPGROUP} threads",
+            found=f"{extents(cta_tile)}: {n // warpgroups} sums of each of {warpgroups * WARPGROUP} threads",
             expected=f"at most {registers} registers, of the {needed} needed: for sums, {WAVES[-1]} that are loaded, "
             f"their factors, and {REGISTERS_BESIDE} for everything else",
             fix=f"tile.cta = {[m, most, k]}",
@@ -93,7 +93,7 @@ def has_registers(spec: GemmSpec, target: Target, columns: int) -> bool:
 def choose_cta_tile(spec: GemmSpec) -> Choice[Extents]:
     """The extents along M, N and K if the spec leaves them open: a block of K."""
     m, n, k = chosen = (*DEFAULT_TILE, k_of_block(spec))
-    sums, threads = n // (groups := _groups(spec, n)), groups * WARPGROUP
+    sums, threads = n // (warpgroups := _warpgroups(spec, n)), warpgroups * WARPGROUP
     why = (
         f"{m} rows are all lanes of tensor memory, K is that of a block, and {n} columns leave {sums} sums to each of "
         f"{threads} threads that add blocks, and room for {COLUMNS // n} buffers"
@@ -107,9 +107,9 @@ def choose_accumulator(
 ) -> tuple[Accumulator, tuple[Decision, ...]]:
     """The buffers of sums of blocks, and how warps add them; with the decisions on them, and on the K of a block."""
     rows, n = tile
-    block_k, groups, wave = k_of_block(spec), _groups(spec, n), _wave(spec, target, n)
+    block_k, warpgroups, wave = k_of_block(spec), _warpgroups(spec, n), _wave(spec, target, n)
     assert wave is not None, "a tile without one is refused"
-    columns, own = columns_of_sums(rows, n, atom.ctas), n // groups
+    columns, own = columns_of_sums(rows, n, atom.ctas), n // warpgroups
     buffers = min(MOST_BUFFERS, COLUMNS // columns)
     sums = Accumulator(
         home=Home.TENSOR_MEMORY,
@@ -117,7 +117,7 @@ def choose_accumulator(
         tile=tile,
         block=(rows, wave),
         atom=UNIVERSAL_FMA,
-        layout=Layout(((rows, groups), (1, 1, own)), ((1, own * rows), (0, 0, rows))),
+        layout=Layout(((rows, warpgroups), (1, 1, own)), ((1, own * rows), (0, 0, rows))),
         buffers=buffers,
         columns=columns,
         drain=load_of(rows, atom.ctas, atom.c_dtype),
@@ -126,7 +126,7 @@ def choose_accumulator(
     )
     why = (
         f"a block of K is multiplied while others are added; {plural(buffers, 'buffer')} of {columns} columns, "
-        f"{columns_allocated(buffers * columns)} of {COLUMNS} allocated; each of {groups * WARPGROUP} threads loads "
+        f"{columns_allocated(buffers * columns)} of {COLUMNS} allocated; each of {warpgroups * WARPGROUP} threads loads "
         f"{wave} of its {own} columns of a row at a time"
     )
     rejected = (
@@ -152,21 +152,21 @@ def registers(target: Target, sums: Accumulator) -> int:
     return _available(target, sums.threads // WARPGROUP)
 
 
-def _groups(spec: GemmSpec, columns: int) -> int:
-    """Return the groups of four warps that share a tile, columns side by side: whole blocks of a quantized C."""
-    least = COLUMNS_OF_TWO_GROUPS if spec.epilogue.quantize is None else 2 * QUANTIZED_BLOCK[1]
+def _warpgroups(spec: GemmSpec, columns: int) -> int:
+    """Return how many warpgroups share a tile, columns side by side: whole blocks of a quantized C."""
+    least = COLUMNS_OF_TWO_WARPGROUPS if spec.epilogue.quantize is None else 2 * QUANTIZED_BLOCK[1]
     return 2 if columns >= least else 1
 
 
-def _available(target: Target, groups: int) -> int:
+def _available(target: Target, warpgroups: int) -> int:
     """Return the registers that each thread can have."""
-    return available_registers(target, groups * WARPGROUP + OTHER_WARPS * WARP)
+    return available_registers(target, warpgroups * WARPGROUP + OTHER_WARPS * WARP)
 
 
 def _wave(spec: GemmSpec, target: Target, columns: int) -> int | None:
     """Return the columns that a thread loads at a time: as many as leave no register without a place, if any do."""
-    groups = _groups(spec, columns)
-    own, most = columns // groups, _available(target, groups)
+    warpgroups = _warpgroups(spec, columns)
+    own, most = columns // warpgroups, _available(target, warpgroups)
     return next((each for each in WAVES if own % each == 0 and _registers(spec, columns, each) <= most), None)
 
 
@@ -175,4 +175,4 @@ def _registers(spec: GemmSpec, columns: int, wave: int) -> int:
     of_b: Factors | None = spec.problem.scale_b
     assert of_b is not None
     factors = 1 + (wave if of_b.block[0] < wave else min(MOST_HELD, columns // wave))
-    return columns // _groups(spec, columns) + wave + factors + REGISTERS_BESIDE
+    return columns // _warpgroups(spec, columns) + wave + factors + REGISTERS_BESIDE
