@@ -68,7 +68,7 @@ class Prepared:
     def __str__(self) -> str:
         said = f"{plural(len(self), 'kernel')} for {plural(self.calls, 'call')} in {self.seconds:.1f} s"
         if not self.kernels:
-            return f"{said}: no product here is cutegen's; `cutegen.replace_linear(model)` lets it compute Linear layers"
+            return f"{said}: no product here is cutegen's; `cutegen.replace_linear(model)` gives it Linear layers"
         said += f", {self.hits} found in the cache"
         sources = {each.provider for each in self}
         alike = len(sources) == 1  # then no column repeats it

@@ -104,7 +104,7 @@ class Linear(torch.nn.Linear):  # type: ignore[misc]
         pairs: str | int | None = None,
         first: str | None = None,
     ) -> None:
-        activation = _checked(activation, pairs, first)
+        activation = _checked(activation, pairs, first, out_features)
         super().__init__(in_features, out_features, bias, device, dtype)
         self.activation = activation
         register_sharding()
@@ -127,7 +127,7 @@ class Linear(torch.nn.Linear):  # type: ignore[misc]
         further parameters, buffers or modules.
         """
         _check_adoptable(linear, cls)
-        activation = _checked(activation, pairs, first)
+        activation = _checked(activation, pairs, first, linear.out_features)
         if activation is None:
             activation = linear.activation if isinstance(linear, Linear) else None
         made = cls(linear.in_features, linear.out_features, linear.bias is not None, "meta")
@@ -151,11 +151,14 @@ class Linear(torch.nn.Linear):  # type: ignore[misc]
         return shown if self.activation is None else f"{shown}, activation={self.activation!r}"
 
 
-def _checked(activation: Any, pairs: str | int | None, first: str | None) -> str | None:
-    """Return an activation as calls pass it on. Raises RequestError."""
+def _checked(activation: Any, pairs: str | int | None, first: str | None, out_features: int) -> str | None:
+    """Return an activation as calls pass it on. Raises RequestError, also for columns that are not all in pairs."""
     found: str | None = paired(activation_name(activation), pairs, first, "Linear")
-    if gated_of(found) is None:
-        check_activation(found)
+    if (gated := gated_of(found)) is None:
+        check_activation(found, "Linear")
+    elif out_features % gated.pairs.multiple:
+        expected = f"a multiple of {gated.pairs.multiple}: {gated.pairs}"
+        raise RequestError(f"Linear: out_features: found {out_features}; expected {expected}")
     return found
 
 

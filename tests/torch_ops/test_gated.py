@@ -201,6 +201,17 @@ def test_what_names_no_order_is_refused(terms: dict[str, Any], message: str) -> 
         cutegen.matmul(torch.zeros(4, 16), torch.zeros(16, 32), **terms)
 
 
+def test_a_layer_whose_columns_are_not_all_in_pairs_is_refused_when_it_is_made() -> None:
+    told = r"^Linear: out_features: found 7; expected a multiple of 2: halves of B's columns"
+    pairs = {"activation": "swiglu", "pairs": "halves", "first": "gate"}
+    with pytest.raises(RequestError, match=told):
+        cutegen.Linear(8, 7, **pairs)
+    with pytest.raises(RequestError, match=told):
+        cutegen.Linear.from_linear(torch.nn.Linear(8, 7), **pairs)
+    with pytest.raises(RequestError, match="^Linear: activation: found .*; did you mean gelu"):
+        cutegen.Linear(8, 8, activation="geluu")
+
+
 def test_half_a_pair_and_other_shapes_are_refused() -> None:
     a, terms = torch.zeros(4, 16), {"activation": "swiglu", "pairs": 8, "first": "gate"}
     with pytest.raises(OperandError, match=r"b: found shape \(16, 24\); expected .* N a multiple of 16"):

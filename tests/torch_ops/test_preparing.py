@@ -239,7 +239,7 @@ def test_a_kernel_that_cannot_be_built_is_the_error(shelf: Shelf, monkeypatch: p
 
 def test_a_model_that_calls_nothing_of_ours_needs_nothing(shelf: Shelf) -> None:
     said = str(cutegen.prepare(nn.Linear(4, 4), torch.ones(2, 4)))
-    assert re.fullmatch(r"0 kernels for 0 calls in \S+ s: no product here .* `cutegen.replace_linear\(model\)` .*", said)
+    assert re.fullmatch(r"0 kernels for 0 calls in .*: no product here .* `cutegen.replace_linear\(model\)` .*", said)
     assert not shelf.opened
 
 

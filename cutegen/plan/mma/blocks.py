@@ -126,8 +126,8 @@ def choose_accumulator(
     )
     why = (
         f"a block of K is multiplied while others are added; {plural(buffers, 'buffer')} of {columns} columns, "
-        f"{columns_allocated(buffers * columns)} of {COLUMNS} allocated; each of {warpgroups * WARPGROUP} threads loads "
-        f"{wave} of its {own} columns of a row at a time"
+        f"{columns_allocated(buffers * columns)} of {COLUMNS} allocated; each of {warpgroups * WARPGROUP} threads "
+        f"loads {wave} of its {own} columns of a row at a time"
     )
     rejected = (
         Rejected("1 buffer", "the tensor core would wait while each block is added"),
