@@ -208,7 +208,7 @@ def test_a_layer_whose_columns_are_not_all_in_pairs_is_refused_when_it_is_made()
         cutegen.Linear(8, 7, **pairs)
     with pytest.raises(RequestError, match=told):
         cutegen.Linear.from_linear(torch.nn.Linear(8, 7), **pairs)
-    with pytest.raises(RequestError, match="^Linear: activation: found .*; did you mean gelu"):
+    with pytest.raises(RequestError, match=r"^Linear: activation: found .*; did you mean gelu"):
         cutegen.Linear(8, 8, activation="geluu")
 
 
