@@ -1,4 +1,4 @@
-"""The proof of what some kernels have: factors, tensor memory, groups, shared slices, fused and quantized results.
+"""The proof of what some kernels have: factors, tensor memory, groups, slices of K, fused and quantized results.
 
 Each way to spoil one is noticed.
 """
@@ -13,12 +13,14 @@ from typing import Any
 import pytest
 
 from cutegen.algebra import Layout
+from cutegen.contract.launch import SplitContract
 from cutegen.errors import ProofError
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.prove import prove
 from cutegen.plan.values.fragments import ByDescriptor, CopiedToTmem
-from cutegen.spec import GemmSpec, load_spec
+from cutegen.spec import Epilogue, GemmSpec, Schedule, load_spec
 from tests.plan.changed import with_path
+from tests.plan.specs import gemm
 from tests.run.wgmma import spec
 
 
@@ -65,6 +67,15 @@ def shared_slices() -> GemmPlan:
     assert found.split_k is not None
     assert found.split_k.shared
     return found
+
+
+def warps() -> GemmPlan:
+    return planned("sm80_hgemm_tn", "sm_80")
+
+
+def atomics() -> GemmPlan:
+    schedule = Schedule(split_k=4, reduction="atomics")
+    return planned(gemm(c_dtype="f32", epilogue=Epilogue(smem=False), schedule=schedule), "sm_80")
 
 
 def launch(**fields: Callable[[GemmPlan], Any]) -> Callable[[GemmPlan], GemmPlan]:
@@ -124,6 +135,14 @@ def described_elsewhere(found: GemmPlan) -> GemmPlan:
     return with_path(found, "a", s2r=replace(found.a.s2r, first=found.a.s2r.first.advanced(1)))
 
 
+def bias_at_any_byte(found: GemmPlan) -> GemmPlan:
+    fusion = found.epilogue.fusion
+    tensors = tuple(replace(each, align_bytes=1) if each.name == "bias" else each for each in fusion.tensors)
+    passed = (replace(each, align_bytes=1) if each.name == "bias" else each for each in found.launch.tensors)
+    other = replace(found, epilogue=replace(found.epilogue, fusion=replace(fusion, tensors=tensors)))
+    return replace(other, launch=replace(found.launch, tensors=tuple(passed)))
+
+
 def edge_of_groups(found: GemmPlan) -> GemmPlan:
     return replace(found, epilogue=replace(found.epilogue, edge=grouped().epilogue.edge))
 
@@ -154,6 +173,16 @@ SPOILED: dict[str, tuple[Callable[[], GemmPlan], Callable[[GemmPlan], GemmPlan],
     "A read 16 bytes further": (tensor_memory, described_elsewhere, "s2r.a does not read where the layout says"),
     "factors of sums read by the MMA": (
         of_blocks, lambda p: with_path(p, "scale_a", s2r=p.a.s2r), "not by the threads of the sums"
+    ),
+    "boxes of factors that begin sooner than they have room": (
+        of_blocks, lambda p: with_path(p, "scale_a", box_step=64), "s2r.scale_a reads a factor that is not in the tile"
+    ),
+    "a bias at any byte": (fused, bias_at_any_byte, "bias is not aligned to its elements"),
+    "atomics that the caller does not know of": (
+        atomics, lambda p: replace(p, launch=replace(p.launch, split=SplitContract(4, 0))), "add to a C that does not"
+    ),
+    "a launch with slices that the plan has not": (
+        warps, lambda p: replace(p, launch=replace(p.launch, split=SplitContract(1, 0))), "an unused workspace"
     ),
     "factors copied for a pair of CTAs": (
         of_atoms, atoms(instruction=lambda copy: copy.instruction.replace("::1", "::2")), "each of 1 CTAs"
