@@ -90,6 +90,10 @@ CLUSTERS: tuple[tuple[int | None, tuple[int, int] | None], ...] = (
 """CTAs that multiply together, and those of a cluster."""
 
 
+COMPILER_WAITS_S = 1800.0
+"""Wall time that a compilation may take on a busy machine, where it waits for a core."""
+
+
 MOST_SCALED = 192
 """Columns of a tile whose sums factors of f32 scale: threads have registers for no more of those that are drawn."""
 
@@ -267,7 +271,7 @@ def compiled(case: Case, arch: str, kernels: Cache) -> tuple[GemmPlan, Kernel]:
     """The plan and the kernel of a case, which was emitted as planned."""
     planned = plan(case.spec, arch)
     assert isinstance(planned, GemmPlan)
-    kernel = Kernel(build(request_of(planned), kernels))
+    kernel = Kernel(build(request_of(planned), kernels, timeout_s=COMPILER_WAITS_S))
     assert kernel.artifact.manifest.warnings == (), kernel.artifact.manifest.warnings
     return planned, kernel
 
