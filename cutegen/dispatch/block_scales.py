@@ -341,17 +341,35 @@ def _block(name: str, shape: Shape, operand: Shape) -> Block | None:
     return next(((of, BLOCK) for of in ROWS_OF_BLOCKS if shape[rows] == -(-operand[rows] // of)), None)
 
 
-def members_have_blocks(forms: Mapping[str, Form], pairs: Pairs) -> bool:
-    """Return whether kernels take pairs of columns of a product with these forms: without blocks they do.
+def members_have_blocks(forms: Mapping[str, Form], pairs: Pairs, target_name: str) -> bool:
+    """Return whether kernels for a target take pairs of columns of a product with these forms: without blocks they do.
 
-    With blocks, each member must have its own: in halves, K-major.
+    With blocks, each member must have its own: in halves, K-major. Factors of 8 bits are in atoms of 128 columns.
     """
+    if in_atoms(forms):
+        return members_have_atoms(forms["b"], pairs)
     if (found := blocks_in_call(forms).get("scale_b")) is None:
         return True
+    if not scales_sums_of_pairs(target_name):
+        return False
     (rows, _), scale = found, forms["scale_b"]
     along_k = scale.shape[-2] == 1 or scale.strides[-2] == 1
     whole = rows > 1 and forms["b"].shape[-1] % (2 * rows) == 0
     return pairs.width is None and whole and along_k
+
+
+def scales_sums_of_pairs(target_name: str) -> bool:
+    """Return whether kernels for a target join pairs of columns whose sums factors of f32 scale.
+
+    >>> scales_sums_of_pairs("sm_90"), scales_sums_of_pairs("sm_100")
+    (True, False)
+    """
+    return target(target_name).has(Instruction.WGMMA)
+
+
+def members_have_atoms(b: Form, pairs: Pairs) -> bool:
+    """Return whether the columns of each member of pairs of B have atoms of factors of their own."""
+    return pairs.width is None and b.shape[-1] % (2 * ATOM_ROWS) == 0
 
 
 def check_factors(name: str, form: Form, operand: Form) -> None:

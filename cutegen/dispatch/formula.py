@@ -13,6 +13,7 @@ from typing import Any
 from cutegen.contract.problem import FactorsOfC, Pairs
 from cutegen.dispatch.quantized import factors_of
 from cutegen.errors import OperandError, RequestError
+from cutegen.hardware import Instruction, target
 from cutegen.run.call.epilogue_operands import check_range
 from cutegen.support.words import literal, nearest
 
@@ -137,7 +138,7 @@ OAI = "swiglu_oai"
 GATED_WIDTHS: Mapping[str, int | None] = {"halves": None, "interleaved": 1}
 GATED_COLUMNS = 8
 LEAST_OF_PAIRS = "sm_90"
-"""The target whose kernels take pairs of any columns."""
+"""The first target whose kernels take pairs of any columns."""
 BY_VECTORS = ("f16", "bf16")
 """Element types of B whose pairs of columns threads take apart by vectors along K, where no tensor map does."""
 ALPHA, LIMIT = 1.702, 7.0
@@ -145,6 +146,15 @@ ALPHA, LIMIT = 1.702, 7.0
 _NUMBER = r"[+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?"
 _CALL = re.compile(rf"(?P<name>\w+)(?:\((?P<alpha>{_NUMBER}), *(?P<limit>{_NUMBER})\))?", re.ASCII)
 _TEXT = re.compile(rf"(?P<call>{_CALL.pattern}) of (?P<layout>\w+), (?P<first>gate|up) first", re.ASCII)
+
+
+def takes_any_pairs(target_name: str) -> bool:
+    """Return whether kernels for a target take pairs of any columns, by tensor maps.
+
+    >>> [takes_any_pairs(name) for name in ("sm_80", "sm_90", "sm_100", "sm_120")]
+    [False, True, True, False]
+    """
+    return any(target(target_name).has(each) for each in (Instruction.WGMMA, Instruction.TCGEN05))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from cutegen.contract.launch import ENDS, OPERANDS, RESULT_FACTORS
 from cutegen.contract.problem import GROUP, FactorsOfC, Groups, ProblemShape, bucket
 from cutegen.dispatch import block_scales
-from cutegen.dispatch.formula import LEAST_OF_PAIRS, Formula, Gated, gated_of
+from cutegen.dispatch.formula import Formula, Gated, gated_of, takes_any_pairs
 from cutegen.dispatch.placement import (
     ALONG_K,
     VECTOR_BYTES,
@@ -178,13 +178,20 @@ def blocks_of_groups(forms: Mapping[str, Form]) -> Mapping[str, block_scales.Blo
     return {name: block_scales.block_of(name, shapes) for name in block_scales.SCALES}
 
 
-def joins_pairs(given: Given, gated: Gated) -> bool:
-    """Return whether one kernel scales blocks and joins pairs: blocks of several columns of one member, along K."""
+def joins_pairs(given: Given, gated: Gated, target_name: str) -> bool:
+    """Return whether one kernel for a target scales blocks and joins pairs.
+
+    Blocks are of several columns of one member, along K. Factors of 8 bits are in atoms of 128 columns.
+    """
     forms = {name: form for name, (form, _) in given.items()}
     blocks = blocks_of_groups(forms)
     if not blocks:
         return True
     block, (*batch, k, n) = blocks["scale_b"], forms["b"].shape
+    if block_scales.in_atoms(forms):
+        return block_scales.members_have_atoms(forms["b"], gated.pairs)
+    if not block_scales.scales_sums_of_pairs(target_name):
+        return False
     if gated.pairs.width is not None or block[0] == 1 or n % (2 * block[0]):
         return False
     problem = Multiplied(tuple(batch), 0, n, k)
@@ -292,7 +299,7 @@ def _resolved(given: Given, terms: GroupedTerms, where: CallTarget, out_dtype: s
         check_quantized(product)
     blocks = blocks_of_groups(forms)
     whole = bool(blocks) or terms.quantized is not None
-    mapped = whole or (gated is not None and where.target == LEAST_OF_PAIRS)
+    mapped = whole or (gated is not None and takes_any_pairs(where.target))
     placements = {name: _operand(name, *given[name], where, product, mapped=mapped, whole=whole) for name in OPERANDS}
     if gated is not None and not takes_apart(placements["b"].matrix, gated.pairs, product.n):
         b = placements["b"].matrix.dtype

@@ -7,7 +7,7 @@ from typing import NoReturn, TypedDict
 
 from cutegen.contract.problem import BATCH_INVARIANT_M, ProblemShape, bucket
 from cutegen.dispatch import block_scales, placement, shapes
-from cutegen.dispatch.formula import LEAST_OF_PAIRS, Formula, Gated
+from cutegen.dispatch.formula import Formula, Gated, takes_any_pairs
 from cutegen.dispatch.providers import providers
 from cutegen.dispatch.quantized import Strided, new_factors, place_factors_of_result
 from cutegen.dispatch.request import Matrix, Request
@@ -117,8 +117,8 @@ def _resolved(given: Given, formula: Formula, where: CallTarget, out_dtype: str 
         placed_out, out_copied = _like_fresh(fresh, stored, problem, how), "no kernel writes its layout"
     rows = problem.m * (problem.batches if fold else 1)
     reuse = BATCH_INVARIANT_M if where.batch_invariant else rows  # a copy of B would be read by another kernel
-    # Only kernels with tensor maps have blocks or factors of C, and on their target pairs.
-    mapped = bool(blocks) or (formula.gated is not None and where.target == LEAST_OF_PAIRS)
+    # Only kernels with tensor maps have blocks or factors of C, and on their targets pairs.
+    mapped = bool(blocks) or (formula.gated is not None and takes_any_pairs(where.target))
     mapped = mapped or formula.quantized is not None
     of_a, of_b = (placement.WORTH_A_COPY, placement.WORTH_A_COPY) if mapped else (problem.n, reuse)
     placements = {

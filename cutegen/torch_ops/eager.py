@@ -12,14 +12,14 @@ from cutegen.contract.launch import RESULT_FACTORS
 from cutegen.dispatch import quantized
 from cutegen.dispatch.block_scales import LEAST_OF_ATOMS, LEAST_TARGET, blocks_in_call, in_atoms, members_have_blocks
 from cutegen.dispatch.cpu_time_guard import guard_cpu_time
-from cutegen.dispatch.formula import BY_VECTORS, LEAST_OF_PAIRS, Formula, Gated, gated_of
+from cutegen.dispatch.formula import BY_VECTORS, LEAST_OF_PAIRS, Formula, Gated, gated_of, takes_any_pairs
 from cutegen.dispatch.placement import Placement, major_of
 from cutegen.dispatch.prepared_call import prepare_call
 from cutegen.dispatch.providers import providers
 from cutegen.dispatch.resolve import Resolved, product_of, resolve, with_rows
 from cutegen.dispatch.settings import settings
 from cutegen.errors import OperandError
-from cutegen.hardware import PACKED, TARGETS, Instruction
+from cutegen.hardware import PACKED, Instruction
 from cutegen.hardware.factor_atoms import BLOCK_VALUES, PER_WORD
 from cutegen.run.call.memory_overlap import share_memory
 from cutegen.run.call.operands import Form, view_of
@@ -47,7 +47,12 @@ def compute(call: Call) -> tuple[Tensor, Tensor | None]:
         return _apart(call, gated), None
     if (found := call_cache.replay(call)) is not None:
         return found
-    return computed(call, resolved_call(call), _of_torch)
+    resolved = resolved_call(call)
+    if gated is None:
+        return computed(call, resolved, _of_torch)
+    if not (resolved.empty or providers.has_kernel(resolved.request)):
+        return _apart(call, gated), None
+    return computed(call, resolved, lambda *_: (_apart(call, gated), None))
 
 
 Compute = Callable[[Any, Resolved], tuple[Tensor, Tensor | None]]
@@ -157,17 +162,18 @@ class _Multiplication(Protocol):
         """Factors of the second operand."""
 
 
+def target_of_pairs(call: _Multiplication, arch: str | None = None) -> str:
+    """Return the target of the kernels for a call's device, or `arch`. The executor runs those of one with pairs."""
+    return call_target(call.a.device, least=LEAST_OF_PAIRS, arch=arch).target
+
+
 def takes_pairs(call: _Multiplication, arch: str | None = None) -> bool:
     """Return whether kernels for a call's device, or the target `arch`, take its pairs.
 
-    Where only `mma.sync` multiplies, those of 16 bits whose B is contiguous along K do, without factors. The executor
-    runs kernels of a target.
+    Where only `mma.sync` multiplies, those of 16 bits whose B is contiguous along K do, without factors.
     """
-    target = TARGETS[call_target(call.a.device, least=LEAST_OF_PAIRS, arch=arch).target]
-    if target.name == LEAST_OF_PAIRS:
+    if takes_any_pairs(target_of_pairs(call, arch)):
         return True
-    if any(target.has(each) for each in (Instruction.WGMMA, Instruction.TCGEN05)):
-        return False
     b = form_of(call.b)
     scaled = call.scale_a is not None or call.scale_b is not None
     return b.dtype in BY_VECTORS and not scaled and major_of(b, prefer_last=False) is False
@@ -179,14 +185,19 @@ def _joins_pairs(call: Call, gated: Gated) -> bool:
         return False
     if call.scale_b is None:
         return True
-    return members_have_blocks({name: form_of(x) for name, x in call.tensors.items()}, gated.pairs)
+    forms = {name: form_of(x) for name, x in call.tensors.items()}
+    return members_have_blocks(forms, gated.pairs, target_of_pairs(call))
 
 
 def _apart(call: Call, gated: Gated) -> Tensor:
-    """Compute the product by a kernel, rounded to its own type, and its activation of pairs by torch."""
+    """Compute the product by a kernel, and its activation of pairs by torch.
+
+    The product is rounded to its own type, or with factors of blocks, whose operands have no such type, to f32.
+    """
     resolved = resolved_call(call)
+    dtype = None if call.scale_a is None else torch.float32
     with torch.no_grad():
-        before, _ = compute(call._replace(activation=None, residual=None, out=None, out_dtype=None))
+        before, _ = compute(call._replace(activation=None, residual=None, out=None, out_dtype=dtype))
         found = activated(gated, before.to(torch.float32))
         if call.residual is not None:
             found = found + call.residual.to(torch.float32)

@@ -377,7 +377,7 @@ def compute(call: GroupedCall) -> tuple[Tensor, Tensor | None]:
     if (sums := _of_kernel(call)) is not call:
         return _apart(call, sums)
     if call.quantize is None:
-        return call_cache.replay(call) or eager.computed(call, resolved_groups(call), _of_torch)
+        return call_cache.replay(call) or _of_one_kernel(call)
     if (factors := call.scale_c) is None:
         factors = eager.empty_factors(grouped.factors_of_groups(call.product[0]), call.a)
         call = call._replace(scale_c=factors)
@@ -389,6 +389,20 @@ def compute(call: GroupedCall) -> tuple[Tensor, Tensor | None]:
             return _apart(call, wide)
         found = eager.computed(call, resolved, lambda *_: _apart(call, wide))
     return found[0], factors if found[1] is None else found[1]
+
+
+def _of_one_kernel(call: GroupedCall) -> tuple[Tensor, Tensor | None]:
+    """Return the result of a call that a kernel serves, or its sums and their activation of pairs apart, if none does.
+
+    Raises the errors of finding and launching a kernel.
+    """
+    resolved = resolved_groups(call)
+    if not is_gated(call.activation):
+        return eager.computed(call, resolved, _of_torch)
+    sums = _unquantized(call._replace(activation=None), torch.float32)
+    if not (resolved.empty or providers.has_kernel(resolved.request)):
+        return _apart(call, sums)
+    return eager.computed(call, resolved, lambda *_: _apart(call, sums))
 
 
 def _of_kernel(call: GroupedCall, arch: str | None = None) -> GroupedCall:
@@ -417,7 +431,7 @@ def _joins_pairs(call: GroupedCall, arch: str | None) -> bool:
         return False
     scales = ("a", "b", "scale_a", "scale_b")
     given = {name: eager.form_at(x, name) for name, x in call.tensors.items() if name in scales}
-    return call.scale_a is None or grouped.joins_pairs(given, gated)
+    return call.scale_a is None or grouped.joins_pairs(given, gated, eager.target_of_pairs(call, arch))
 
 
 def _has_quantization(call: GroupedCall, arch: str | None) -> bool:

@@ -394,3 +394,73 @@ def test_a_mistrusted_request_is_explained_as_it_is_served() -> None:
     assert "family sm100," in cutegen.explain(a, w)
     providers.mistrust(eager.resolved_call(eager.Call(a, w)).request)
     assert "family sm100," not in cutegen.explain(a, w)
+
+
+GATES = {"activation": "swiglu", "pairs": "halves", "first": "gate"}
+
+
+def gated_calls() -> dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]]:
+    """Calls with pairs of columns by what they multiply, each with its arguments, without their activation."""
+    given, of_rows = RECIPES["mxf8"][0], half(of_groups.ROOM, 256)
+    (x, of_x), (w, of_w) = (cutegen.quantize(matrix(rows, 256) / 256, **given) for rows in (72, 512))
+    weights = torch.stack([half(512, 256) for _ in of_groups.GIVEN])
+    rows, of_rows_8 = cutegen.quantize(of_rows.float(), **given, offs=of_groups.ENDS)
+    weights_8, of_weights = cutegen.quantize(weights.float(), **given)
+    factors = {"scale_a": of_rows_8, "scale_b": of_weights}
+    return {
+        "f16": (cutegen.matmul, (half(72, 256), half(512, 256).T), {}),
+        "mxf8": (cutegen.matmul, (x, w.T), {"scale_a": of_x, "scale_b": of_w}),
+        "groups of f16": (cutegen.grouped_mm, (of_rows, weights.mT), {"offs": of_groups.ENDS}),
+        "groups of mxf8": (cutegen.grouped_mm, (rows, weights_8.mT), {"offs": of_groups.ENDS, **factors}),
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.dsl
+@pytest.mark.parametrize("quantize", [None, "e4m3"])
+@pytest.mark.parametrize("what", gated_calls())
+def test_kernels_join_pairs_which_are_compared_too(
+    what: str, quantize: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One kernel has the product, its activation, and the quantization of that; torch has them where it may not."""
+    function, arguments, terms = gated_calls()[what]
+    gates, ups = function(*arguments, **terms, out_dtype=torch.float32).chunk(2, -1)
+    wide = torch.nn.functional.silu(gates) * ups
+    asked: dict[str, Any] = {"out_dtype": torch.float32} if quantize is None else {"quantize": quantize}
+
+    def hold() -> None:
+        found = function(*arguments, **terms, **GATES, **asked)
+        if quantize is None:
+            torch.testing.assert_close(found, wide, rtol=1e-4, atol=1e-4 * float(wide.abs().max()))
+        else:
+            is_quantized(found, wide)
+
+    with monkeypatch.context() as joined:
+        for module in (eager, grouped):
+            joined.setattr(module, "activated", None)  # torch joins nothing
+        for _ in range(2):
+            hold()
+    assert list(first_use._right.values()) == [True, True]
+    with cutegen.matmul_settings(family="tried"):
+        hold()
+    real = first_use._difference
+    monkeypatch.setattr(first_use, "_difference", lambda *given: "planted" if given[1].request.pairs else real(*given))
+    monkeypatch.setattr(first_use, "_right", {})
+    call_cache.table.by_attributes.clear()
+    hold()
+    assert False in first_use._right.values()
+
+
+@pytest.mark.slow
+@pytest.mark.dsl
+def test_pairs_that_no_kernel_joins_are_joined_by_torch() -> None:
+    """Atoms of factors of interleaved columns have both members of pairs, as those of 72 columns of each do."""
+    given = RECIPES["mxf8"][0]
+    for rows, order in ((256, "interleaved"), (144, "halves")):
+        (x, of_x), (w, of_w) = (cutegen.quantize(matrix(each, 256) / 256, **given) for each in (72, rows))
+        factors, f32 = {"scale_a": of_x, "scale_b": of_w}, torch.float32
+        wide = cutegen.matmul(x, w.T, **factors, out_dtype=f32)
+        gates, ups = wide.chunk(2, -1) if order == "halves" else (wide[:, ::2], wide[:, 1::2])
+        found = cutegen.matmul(x, w.T, **factors, **{**GATES, "pairs": order}, out_dtype=f32)
+        wanted = torch.nn.functional.silu(gates) * ups
+        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5 * float(wanted.abs().max()))

@@ -116,8 +116,9 @@ def test_kernels_take_pairs_whose_members_have_blocks_of_their_own(
 ) -> None:
     a, b = form((64, 384), (384, 1), "e4m3"), form((384, columns), (1, 384), "e4m3")
     scales = {"scale_a": form((64, 3), (1, 64)), "scale_b": form((3, columns // 128), strides)}
-    assert members_have_blocks({"a": a, "b": b, **scales}, pairs) is whole
-    assert members_have_blocks({"a": a, "b": b}, pairs)
+    assert members_have_blocks({"a": a, "b": b, **scales}, pairs, "sm_90") is whole
+    assert members_have_blocks({"a": a, "b": b}, pairs, "sm_90")
+    assert not members_have_blocks({"a": a, "b": b, **scales}, pairs, "sm_100")  # sums of pairs are not scaled there
 
 
 def test_a_source_of_another_type_is_refused_with_fake_tensors_too() -> None:
