@@ -16,6 +16,7 @@ torch = pytest.importorskip("torch")
 
 import cutegen  # noqa: E402
 from cutegen.build import Cache  # noqa: E402
+from cutegen.contract.problem import Pairs  # noqa: E402
 from cutegen.dispatch.model import model  # noqa: E402
 from cutegen.dispatch.provider import PACK, Answer  # noqa: E402
 from cutegen.dispatch.providers import providers  # noqa: E402
@@ -23,8 +24,9 @@ from cutegen.dispatch.request import TRIED, Request  # noqa: E402
 from cutegen.dispatch.resolve import CallTarget  # noqa: E402
 from cutegen.dispatch.settings import settings  # noqa: E402
 from cutegen.errors import RequestError  # noqa: E402
+from cutegen.spec.steps import steps  # noqa: E402
 from cutegen.torch_ops import call_cache, eager, first_use, grouped  # noqa: E402
-from cutegen.verify.error_bounds import Bounded  # noqa: E402
+from cutegen.verify.error_bounds import Bounded, run_chain  # noqa: E402
 from tests.run.ptx_mutants import with_ptx  # noqa: E402
 from tests.torch_ops import test_grouped_micro_scales as of_groups  # noqa: E402
 from tests.torch_ops.cases import half  # noqa: E402
@@ -399,48 +401,59 @@ def test_a_mistrusted_request_is_explained_as_it_is_served() -> None:
 GATES = {"activation": "swiglu", "pairs": "halves", "first": "gate"}
 
 
-def gated_calls() -> dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]]:
-    """Calls with pairs of columns by what they multiply, each with its arguments, without their activation."""
-    given, of_rows = RECIPES["mxf8"][0], half(of_groups.ROOM, 256)
-    (x, of_x), (w, of_w) = (cutegen.quantize(matrix(rows, 256) / 256, **given) for rows in (72, 512))
-    weights = torch.stack([half(512, 256) for _ in of_groups.GIVEN])
-    rows, of_rows_8 = cutegen.quantize(of_rows.float(), **given, offs=of_groups.ENDS)
-    weights_8, of_weights = cutegen.quantize(weights.float(), **given)
-    factors = {"scale_a": of_rows_8, "scale_b": of_weights}
+def whole(*shape: int) -> Any:
+    """Whole numbers of at most 3, whose products have sums without rounding, in any order."""
+    return torch.randint(-3, 4, shape, dtype=torch.float32)
+
+
+def joined(sums: Any) -> Bounded:
+    """SwiGLU of exact sums, whose first half of columns are the gates."""
+    exact = Bounded(sums.double(), torch.zeros_like(sums, dtype=torch.float64))
+    return run_chain(exact, steps(None, "x, y -> silu(x) * y"), {}, pairs=Pairs("gate")).result
+
+
+def gated_calls() -> dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], Bounded]]:
+    """Calls with pairs of columns by what they multiply, each with its arguments and its result."""
+    given, ends = RECIPES["mxf8"][0], of_groups.ENDS
+    x, w = whole(of_groups.ROOM, 256) / 64, whole(len(of_groups.GIVEN), 512, 256)
+    (x8, of_x), (one, of_one) = (cutegen.quantize(each, **given) for each in (x, w[0]))
+    (rows, of_rows), (w8, of_w) = cutegen.quantize(x, **given, offs=ends), cutegen.quantize(w, **given)
+    of_groups_too, begin = torch.zeros(len(x), 512, dtype=torch.float64), 0
+    for weights, end in zip(w.double(), of_groups.GIVEN, strict=True):
+        of_groups_too[begin:end] = x[begin:end].double() @ weights.T
+        begin = end
+    of_one_product, groups = joined(x.double() @ w[0].double().T), joined(of_groups_too)
+    factors = {"scale_a": of_rows, "scale_b": of_w}
     return {
-        "f16": (cutegen.matmul, (half(72, 256), half(512, 256).T), {}),
-        "mxf8": (cutegen.matmul, (x, w.T), {"scale_a": of_x, "scale_b": of_w}),
-        "groups of f16": (cutegen.grouped_mm, (of_rows, weights.mT), {"offs": of_groups.ENDS}),
-        "groups of mxf8": (cutegen.grouped_mm, (rows, weights_8.mT), {"offs": of_groups.ENDS, **factors}),
+        "f16": (cutegen.matmul, (x.half(), w[0].half().T), {}, of_one_product),
+        "mxf8": (cutegen.matmul, (x8, one.T), {"scale_a": of_x, "scale_b": of_one}, of_one_product),
+        "groups of f16": (cutegen.grouped_mm, (x.half(), w.half().mT), {"offs": ends}, groups),
+        "groups of mxf8": (cutegen.grouped_mm, (rows, w8.mT), {"offs": ends, **factors}, groups),
     }
 
 
 @pytest.mark.slow
 @pytest.mark.dsl
 @pytest.mark.parametrize("quantize", [None, "e4m3"])
-@pytest.mark.parametrize("what", gated_calls())
+@pytest.mark.parametrize("what", ["f16", "mxf8", "groups of f16", "groups of mxf8"])
 def test_kernels_join_pairs_which_are_compared_too(
     what: str, quantize: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One kernel has the product, its activation, and the quantization of that; torch has them where it may not."""
-    function, arguments, terms = gated_calls()[what]
-    gates, ups = function(*arguments, **terms, out_dtype=torch.float32).chunk(2, -1)
-    wide = torch.nn.functional.silu(gates) * ups
-    asked: dict[str, Any] = {"out_dtype": torch.float32} if quantize is None else {"quantize": quantize}
+    function, arguments, terms, exact = gated_calls()[what]
 
     def hold() -> None:
-        found = function(*arguments, **terms, **GATES, **asked)
         if quantize is None:
-            torch.testing.assert_close(found, wide, rtol=1e-4, atol=1e-4 * float(wide.abs().max()))
+            close(function(*arguments, **terms, **GATES, out_dtype=torch.float32), exact)
         else:
-            is_quantized(found, wide)
+            close_quantized(function(*arguments, **terms, **GATES, quantize=quantize), exact)
 
-    with monkeypatch.context() as joined:
+    with monkeypatch.context() as alone:
         for module in (eager, grouped):
-            joined.setattr(module, "activated", None)  # torch joins nothing
+            alone.setattr(module, "activated", None)  # torch joins nothing
         for _ in range(2):
             hold()
-    assert list(first_use._right.values()) == [True, True]
+    assert list(first_use._right.values()) == [True]
     with cutegen.matmul_settings(family="tried"):
         hold()
     real = first_use._difference
@@ -457,10 +470,9 @@ def test_pairs_that_no_kernel_joins_are_joined_by_torch() -> None:
     """Atoms of factors of interleaved columns have both members of pairs, as those of 72 columns of each do."""
     given = RECIPES["mxf8"][0]
     for rows, order in ((256, "interleaved"), (144, "halves")):
-        (x, of_x), (w, of_w) = (cutegen.quantize(matrix(each, 256) / 256, **given) for each in (72, rows))
-        factors, f32 = {"scale_a": of_x, "scale_b": of_w}, torch.float32
-        wide = cutegen.matmul(x, w.T, **factors, out_dtype=f32)
-        gates, ups = wide.chunk(2, -1) if order == "halves" else (wide[:, ::2], wide[:, 1::2])
-        found = cutegen.matmul(x, w.T, **factors, **{**GATES, "pairs": order}, out_dtype=f32)
-        wanted = torch.nn.functional.silu(gates) * ups
-        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5 * float(wanted.abs().max()))
+        x, w = whole(72, 256) / 64, whole(rows, 256)
+        (x8, of_x), (w8, of_w) = (cutegen.quantize(each, **given) for each in (x, w))
+        sums = x.double() @ w.double().T
+        sums = sums if order == "halves" else torch.cat((sums[:, ::2], sums[:, 1::2]), 1)
+        terms = {"scale_a": of_x, "scale_b": of_w, **GATES, "pairs": order}
+        close(cutegen.matmul(x8, w8.T, **terms, out_dtype=torch.float32), joined(sums))
