@@ -423,6 +423,7 @@ def gated_calls() -> dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[s
         of_groups_too[begin:end] = x[begin:end].double() @ weights.T
         begin = end
     of_one_product, groups = joined(x.double() @ w[0].double().T), joined(of_groups_too)
+    groups.error[begin:] = 0.0  # of no group
     factors = {"scale_a": of_rows, "scale_b": of_w}
     return {
         "f16": (cutegen.matmul, (x.half(), w[0].half().T), {}, of_one_product),
