@@ -34,7 +34,9 @@ def scaled_mm(
     contraction_dim: Sequence[int] = (),
     use_fast_accum: bool = False,
     *,
-    activation: str | None = None,
+    activation: Any = None,
+    pairs: str | int | None = None,
+    first: str | None = None,
     out: Any = None,
     quantize: str | None = None,
 ) -> Any:
@@ -59,14 +61,22 @@ def scaled_mm(
     recipes exist, also 128 x 128 for both, and M, N and K may be anything. Factors of a shard are those from its first
     block on, and it begins with a block.
 
-    The result is bf16, or `output_dtype`, or written to `out`. `activation` and `quantize` are as in `cutegen.matmul`.
-    Sums of 8-bit floats are always promoted to float32, so `use_fast_accum` changes nothing.
+    The result is bf16, or `output_dtype`, or written to `out`. `activation`, `pairs`, `first` and `quantize` are
+    those of `cutegen.matmul`. Sums of 8-bit floats are always promoted to float32, so `use_fast_accum` changes nothing.
 
     Raises OperandError for tensors that do not fit, RequestError for other arguments, CompileError if a kernel cannot
     be built.
     """
     check_tensors(mat_a, mat_b, scale_a, scale_b)
-    terms = {"bias": bias, "activation": activation, "out": out, "out_dtype": output_dtype, "quantize": quantize}
+    terms: dict[str, Any] = {
+        "bias": bias,
+        "activation": activation,
+        "pairs": pairs,
+        "first": first,
+        "out": out,
+        "out_dtype": output_dtype,
+        "quantize": quantize,
+    }
     if (of_a := of_8_bits(scale_recipe_a)) and (of_b := first_name(scale_recipe_b)):
         from cutegen.torch_ops.quantize import check_tensor
 

@@ -128,6 +128,17 @@ def test_operands_along_other_modes_are_copied_along_k(computed_by: str) -> None
         assert not {"a", "b"} & call.resolved(call.tensors(), "b200").copies.keys()
 
 
+def test_pairs_of_columns_are_those_of_matmul() -> None:
+    x, w = torch.randn(M, K).to(E4M3), torch.randn(256, K).to(E4M3)
+    of_x, of_w = factors(M, OF_ROWS), factors(256, OF_BLOCKS)
+    pairs: dict[str, Any] = {"activation": "swiglu", "pairs": "halves", "first": "up", "quantize": "e4m3"}
+    found = cutegen.scaled_mm(x, w.T, of_x, OF_ROWS, of_w.T, OF_BLOCKS, **pairs)
+    wanted = cutegen.matmul(x, w.T, scale_a=of_x, scale_b=of_w.T, **pairs)
+    assert found[0].shape == (M, 128)
+    assert torch.equal(found[0].float(), wanted[0].float())
+    assert torch.equal(found[1], wanted[1])
+
+
 def test_a_batch_has_its_own_factors(computed_by: str) -> None:
     x, w = torch.randn(2, 36, K).to(E4M3), torch.randn(N, K).to(E4M3)
     of_x, of_w = torch.randn(2, 36, blocks(K)), factors(N, OF_BLOCKS)
