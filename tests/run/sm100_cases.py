@@ -115,8 +115,26 @@ class Case:
 
 def random_case(seed: int) -> Case:
     """A kernel and a problem; some have a quantized result, and some groups of rows."""
-    case = _with_quantized(_of_one_product(seed), random.Random(f"quantized {seed}"))
+    case = _with_scaled_columns(_of_one_product(seed), random.Random(f"columns {seed}"))
+    case = _with_quantized(case, random.Random(f"quantized {seed}"))
     return _with_groups(case, random.Random(f"groups {seed}"))
+
+
+def _with_scaled_columns(case: Case, rng: random.Random) -> Case:
+    """The case with pairs of columns, one of three with factors of 8 bits: a tile has an atom of each member."""
+    problem, schedule = case.spec.problem, case.spec.schedule
+    scaled = problem.scale_a is not None and problem.scale_a.in_atoms
+    if rng.random() > 1 / 3 or not scaled or schedule.swap or schedule.split_k or case.spec.epilogue.ops:
+        return case
+    shared = problem.b.major == "n" and schedule.cluster is not None  # by a copy of the columns of both members
+    epilogue = replace(
+        case.spec.epilogue,
+        expression="x, y -> silu(x) * y",
+        pairs=Paired("halves", rng.choice(("gate", "up"))),  # type: ignore[arg-type]
+    )
+    b = replace(problem.b, major="k") if shared else problem.b
+    spec = replace(case.spec, problem=replace(problem, b=b), tile=Tile((128, 256, 128)), epilogue=epilogue)
+    return replace(case, spec=spec, n=-(-max(case.n, 1) // 256) * 256)
 
 
 def _with_quantized(case: Case, rng: random.Random) -> Case:
@@ -124,12 +142,12 @@ def _with_quantized(case: Case, rng: random.Random) -> Case:
     problem, epilogue, schedule = case.spec.problem, case.spec.epilogue, case.spec.schedule
     integers = dtype(problem.a.dtype).is_integer and dtype(problem.a.dtype).values == 1
     share = 0.4 if _scales_sums(case.spec) else 0.125
-    if rng.random() > share or integers or epilogue.pairs or problem.aux:
+    if rng.random() > share or integers or problem.aux:
         return case
     assert case.spec.tile.cta is not None
     rows, columns, depth = case.spec.tile.cta
-    blocks = 256 if (rows, case.spec.mma.cta_group) == (64, PAIR) else 128
-    tile = rows, -(-columns // blocks) * blocks if problem.scale_a is None else 128, depth
+    blocks = 256 if epilogue.pairs or (rows, case.spec.mma.cta_group) == (64, PAIR) else 128
+    tile = rows, -(-columns // blocks) * blocks if problem.scale_a is None else blocks, depth
     c = Operand("e4m3", "n", 1 if problem.c.align == dtype(problem.c.dtype).bytes else 16)
     spec = replace(
         case.spec,
