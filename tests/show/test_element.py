@@ -13,7 +13,7 @@ from cutegen.plan.values.copies import VectorCopy
 from cutegen.show.follow import Element, OperandElementPath, ResultElementPath, ResultFactorPath, follow
 from cutegen.show.follow.locations import VectorStep
 from cutegen.show.parts import element, g2s
-from cutegen.spec import Epilogue, Factors, GemmSpec, Operand, Problem, Quantized, Schedule, Tile
+from cutegen.spec import Epilogue, Factors, GemmSpec, Mma, Operand, Problem, Quantized, Schedule, Tile
 from cutegen.spec.parts import Paired
 from tests.seeding import new_generator
 from tests.show.cases import plan_of
@@ -161,6 +161,32 @@ def test_a_column_of_the_weight_goes_to_the_tile_of_its_pair(member: str) -> Non
     assert (way.pair.pair, way.pair.member) == (column, member)
     assert way.source.tile[0] == column // of_member
     assert way.source.within[0] == column % of_member + of_member * (member == "up")
+
+
+@pytest.mark.parametrize("member", ["gate", "up"])
+def test_each_cta_of_a_pair_has_the_columns_of_one_member(member: str) -> None:
+    """A tile has the columns of 128 pairs: column 300 of C is in the third, at 44. The even CTA copies its gate."""
+    operand, odd = Operand("bf16", "k"), member == "up"
+    spec = GemmSpec(
+        family="sm100",
+        problem=Problem(a=operand, b=operand, c=Operand("bf16", "n")),
+        tile=Tile((128, 256, 64)),
+        mma=Mma(cta_group=2),
+        epilogue=Epilogue(expression="x, y -> silu(x) * y", pairs=Paired("halves", "gate")),
+        name="columns_of_ctas",
+    )
+    found, asked, problem = plan(spec, "sm_100"), Element("b", (300 + 2048 * odd, 70)), ProblemShape(4096, 4096, 4096)
+    assert isinstance(found, GemmPlan)
+    way, of_c = follow(found, asked, problem), follow(found, Element("c", (5, 300)), problem)
+    assert isinstance(way, OperandElementPath)
+    assert isinstance(of_c, ResultElementPath)
+    assert (way.source.tile, way.source.within) == ((2 * 2 + odd, 1), (44, 6))
+    assert way.shared is not None
+    assert way.sums is not None
+    assert way.sums.columns == (44 + 128 * odd,)
+    assert {value for each in way.meets for value in each.values} >= {of_c.members[member].value}
+    said = "\n".join(element.view(found, asked, problem).lines)
+    assert f"the {member} of column 300 of C; a tile of sums has both members" in said
 
 
 @pytest.mark.parametrize(

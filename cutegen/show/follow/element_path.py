@@ -75,7 +75,7 @@ class Follower:
         slice_ = slice_of(k_tile, plan.slices, k_tiles)
         stage = k_tiles_of(slice_, plan.slices, k_tiles).index(k_tile) % plan.stages
         within = window.within
-        lines = self._line(element, x, within[0]) if scales is None else self._in_tile(scales, window, x, pairs, pair)
+        lines = self._line(window, x) if scales is None else self._in_tile(scales, window, x, pairs, pair)
         return locations.OperandElementPath(
             element=asked,
             read_as=x.name,
@@ -144,7 +144,7 @@ class Follower:
             of_tile = element.coordinate, x.tile, x.block[0], self._rows_of_tile(x), x.box_steps
             return of_blocks(*of_tile) if pairs is None else of_blocks_of_members(*of_tile, self.problem.n)
         if pairs is not None:
-            return paired(element.coordinate, x.tile, pairs, self.problem.n)
+            return paired(element.coordinate, x.tile, pairs, self.problem.n, self._rows_of_tile(x))
         return tiled(element.coordinate, x.tile)
 
     def _pair(
@@ -176,10 +176,10 @@ class Follower:
         rows, k = (range(at * block, min((at + 1) * block, extent)) for at, block, extent in spans)
         return locations.ScaledBlock(rows, k)
 
-    def _line(self, element: locations.Element, x: OperandPath, within: int) -> range:
+    def _line(self, window: Window, x: OperandPath) -> range:
         """Return the row or column of C's tile that an element meets; a CTA of a pair has a part of B's tile."""
         shares = self._rows_of_tile(x) // x.tile[0]
-        line = within + element.coordinate[0] // x.tile[0] % shares * x.tile[0]
+        line = window.within[0] + window.tile[0] % shares * x.tile[0]
         return range(line, line + 1)
 
     def _in_tile(

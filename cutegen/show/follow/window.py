@@ -43,25 +43,31 @@ def tiled(coordinate: tuple[int, int], tile: tuple[int, int]) -> Window:
     return Window((i, j), (x, y), (_run(i * tile[0], tile[0]), _run(j * tile[1], tile[1])))
 
 
-def paired(coordinate: tuple[int, int], tile: tuple[int, int], pairs: Pairs, columns: int) -> Window:
-    """Return the window of an element of B: a tile has columns of one member, and as many of the other after them.
+def paired(coordinate: tuple[int, int], tile: tuple[int, int], pairs: Pairs, columns: int, of_result: int) -> Window:
+    """Return the window of an element of B: C's tile has columns of one member, and as many of the other after them.
 
-    Its rows past the last of B's `columns` have the number of them.
+    `tile` is what a CTA has of these `of_result` columns of sums: all, or one of two in a row of CTAs that multiply
+    together. Rows past the last of B's `columns` have the number of them.
 
     >>> from cutegen.contract.problem import Pairs
-    >>> found = paired((17, 0), (8, 4), Pairs("gate"), 24)
+    >>> found = paired((17, 0), (8, 4), Pairs("gate"), 24, 8)
     >>> found.tile, found.within, found.coordinates[0].tolist()
     ((1, 0), (5, 0), [4, 5, 6, 7, 16, 17, 18, 19])
+    >>> found = paired((17, 0), (4, 4), Pairs("gate"), 24, 8)
+    >>> found.tile, found.within, found.coordinates[0].tolist()
+    ((3, 0), (1, 0), [16, 17, 18, 19])
     """
-    of_member = tile[0] // 2
+    of_member = of_result // 2
     (pair, member), beside = pairs.pair(coordinate[0], columns), tiled((0, coordinate[1]), tile)
     number, within = divmod(pair, of_member)
     inside = range(number * of_member, (number + 1) * of_member)
     rows = [
         pairs.column(each, of, columns) if each < columns // 2 else columns for of in pairs.members for each in inside
     ]
-    within += of_member * pairs.members.index(member)
-    return Window((number, beside.tile[1]), (within, beside.within[1]), (np.array(rows), beside.coordinates[1]))
+    part, within = divmod(within + of_member * pairs.members.index(member), tile[0])
+    of_part = np.array(rows[part * tile[0] : (part + 1) * tile[0]])
+    number = number * (of_result // tile[0]) + part
+    return Window((number, beside.tile[1]), (within, beside.within[1]), (of_part, beside.coordinates[1]))
 
 
 def of_blocks(

@@ -174,7 +174,7 @@ def _in_tile(way: OperandElementPath) -> Iterator[Fact]:
         return
     row = f"{x} {first} of tile {number}"
     if way.pair is not None:
-        yield "pair", f"the {way.pair.member} of column {way.pair.pair} of C; a tile has the columns of both members"
+        yield "pair", f"the {way.pair.member} of column {way.pair.pair} of C; a tile of sums has both members"
         row = f"column {first} of tile {number}"
     yield "CTA's tile", f"{row}, {y} {second} of k-tile {way.k_tile}"
 
