@@ -236,7 +236,7 @@ def test_a_part_that_begins_within_a_vector_is_nan(kernels: Cache) -> None:
 @pytest.mark.slow
 def test_a_check_refuses_parts_whose_product_would_be_nan(kernels: Cache) -> None:
     planned, kernel = compiled(K_MAJOR, kernels)
-    asked = Asked("cpu", ProblemShape(40, 40, 200), None, 0, (30, 100, 20))
+    asked = Asked(device="cpu", problem=ProblemShape(40, 40, 200), batch=None, seed=0, sizes=(30, 100, 20))
     said = r"found a group that begins at 30 along K; expected multiples of 16, 16 bytes.*--sizes 16,96,16"
     with pytest.raises(RequestError, match=said):
         try_kernel(kernel, planned, asked, options={}, progress=nullcontext)
