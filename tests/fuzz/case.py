@@ -67,9 +67,9 @@ KINDS: Mapping[str, Kind] = {
         Kind("packs", 2_000, "json", cpu_limit_s=2),
         Kind("kills", 100, "json", cpu_limit_s=5),
         Kind("built", 500, "toml", cpu_limit_s=20, memory_limit_bytes=1024 * MIB),
-        Kind("products", 300, "toml", cpu_limit_s=60, memory_limit_bytes=1024 * MIB),
+        Kind("products", 300, "toml", cpu_limit_s=150, memory_limit_bytes=1024 * MIB),
         Kind("tensor_memory", 300, "toml", cpu_limit_s=120, memory_limit_bytes=2048 * MIB),
-        Kind("scaled", 300, "toml", cpu_limit_s=60, memory_limit_bytes=1024 * MIB),
+        Kind("scaled", 300, "toml", cpu_limit_s=150, memory_limit_bytes=1024 * MIB),
     )
 }
 
