@@ -52,6 +52,7 @@ from tests.run import test_grouped_wgmma as grouped_wgmma
 from tests.run import test_pairs as pairs
 from tests.run import test_quantized as quantized
 from tests.run import test_sm100_columns_in_pairs as sm100_pairs
+from tests.run import test_sm100_quantized as sm100_quantized
 from tests.run import test_sm100_scaled_groups as sm100_scaled_groups
 from tests.run import wgmma as warpgroups
 from tests.run.epilogues import CASES
@@ -343,7 +344,8 @@ def test_every_part_and_every_function_is_of_some_kernel(monkeypatch: pytest.Mon
         replace(gemm("kkn", "f16"), family="sm100", schedule=Schedule(tiles="dynamic")),
         *pairs.CASES.values(),
         sm100_pairs.SPECS["halves"],
-        sm100_scaled_groups.MXF8.spec(),
+        sm100_quantized.COLUMNS.spec(),
+        *(setting.spec() for setting in (sm100_scaled_groups.MXF8, sm100_scaled_groups.K_MAJOR)),
         *(setting.spec for setting in (*block_scales.OTHERS, block_scales.OF_LANES[0])),
         *(
             setting.spec()
