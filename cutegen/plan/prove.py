@@ -436,6 +436,8 @@ def _prove_parts(parts: EpilogueParts, epilogue: EpiloguePlan, accumulator: Accu
         _prove_quantization(epilogue.fusion.quantization, parts, accumulator, held)
     if epilogue.smem is not None and parts.stmatrix is not None:
         _prove_stmatrix(parts.stmatrix, epilogue.smem, parts.tile, held)
+    if epilogue.smem is not None and epilogue.by_chunks:
+        _prove_chunks(epilogue.smem, parts.tile, held)
 
 
 def _prove_quantization(
@@ -515,6 +517,22 @@ def _prove_stmatrix(atom: StmatrixAtom, smem: SmemTile, tile: tuple[int, int], h
     stored = matrices.swapaxes(-1, -2) if atom.transpose else matrices
     _demand(_covers_once(stored, tile[0] * tile[1]), "stmatrix does not store every element of a part exactly once")
     _demand(_runs(_one_stage(smem, tile)[stored]), "stmatrix stores rows that are not contiguous and aligned")
+
+
+_OF_CHUNK = 8
+"""8-bit elements of a thread in a chunk: two pairs of 16 bytes, in rows r and r + 8."""
+
+
+def _prove_chunks(smem: SmemTile, tile: tuple[int, int], held: Coordinates) -> None:
+    """Prove that a thread's address of each chunk leads to its eight elements there: `held` [thread, value] of a part.
+
+    It is that of the thread's first element, except the bits in which the layout has the chunks.
+    """
+    plain = offsets(inner_layout(smem.layout))[held[0]] - offsets(inner_layout(smem.layout))[held[0, 0]]
+    placed = _one_stage(smem, tile)[held]
+    reached = (placed[:, :1] ^ plain[::_OF_CHUNK])[..., None] + plain[:_OF_CHUNK]
+    known = np.array_equal(reached.reshape(placed.shape), placed)
+    _demand(known, "a thread's address of a chunk of C leads to elements of others")
 
 
 def _prove_fusion(plan: GemmPlan) -> None:

@@ -74,13 +74,13 @@ def quantized_constants(plan: GemmPlan) -> ConstantsByDecision:
     assert plan.epilogue.part is not None
     (of_values, first), factors = quantization.lines(plan.epilogue.part[1]), quantization.factors
     lanes = tuple(1 << bit for bit in range(WARP.bit_length() - 1) if offsets(quantization.lanes).max() >> bit & 1)
-    block = f"QUANTIZE_WARPS, QUANTIZE_ROWS = {quantization.warps}, {quantization.block[0]}"
+    rows = (f"QUANTIZE_WARPS, QUANTIZE_ROWS = {quantization.warps}, {quantization.block[0]}",)
     return {
         "epilogue.quantize": (
             f"SCALE_C_DTYPE = cutlass.{factors.dtype.dsl_name}",
             f"SCALE_C_ALIGN_ELEMS = {factors.align_bytes // factors.dtype.bytes}",
             f"QUANTIZE_FLOOR, QUANTIZE_MOST = {QUANTIZED_FLOOR}, {QUANTIZED_MOST[plan.epilogue.dtype.name]}",
-            block if quantization.of_rows else f"QUANTIZE_COLUMNS = {quantization.block[1]}",
+            *(rows if quantization.of_rows else ()),
             f"QUANTIZE_LANES, QUANTIZE_LINES = {lanes}, {size(first)}",
             *constant("QUANTIZE_OF_VALUES_SHAPE", of_values.shape),
             *constant("QUANTIZE_OF_VALUES_STRIDE", of_values.stride),

@@ -41,7 +41,8 @@ def context(plan: GemmPlan) -> dict[str, Any]:
     indent = 16 if plan.split_k else 12  # of the epilogue
     prefetched = {each.operand for each in plan.prefetched}
     number_types = numerics(plan).replace("Int32", "Int16, Int32") if mma.shares_copies else numerics(plan)
-    dialects = ["llvm"] if _alternates_sets(plan) or plan.launch.spread or plan.pace else []
+    quantized = plan.epilogue.fusion.quantization is not None
+    dialects = ["llvm"] if _alternates_sets(plan) or plan.launch.spread or plan.pace or quantized else []
     dialects += ["nvvm"] if any(x.g2s.fetch is Action.FETCH for x in plan.operands) else []
     warp = ("warp",) if plan.epilogue.stmatrix is not None else ()
     edge = ("CopyUniversalOp",) if plan.epilogue.edge is not None else ()
@@ -240,7 +241,8 @@ def stored_parts(plan: GemmPlan) -> tuple[str, ...]:
         "pipelines/c_in_two_buffers": smem is not None and not at_once,
         "epilogues/part_from_registers": smem is None,
         "epilogues/stmatrix": smem is not None and stmatrix,
-        "epilogues/store_by_elements": smem is not None and not stmatrix,
+        "epilogues/store_by_elements": smem is not None and not stmatrix and not plan.epilogue.by_chunks,
+        "epilogues/store_by_chunks": plan.epilogue.by_chunks,
     }
     tensors = bulk.tensor_parts(plan) if quantized or any(not x.firsts for x in beside) else ()
     return (*(f"{name}.py.j2" for name, is_used in used.items() if is_used), *tensors, *quantized_parts(plan))
@@ -458,6 +460,8 @@ def to_shared(epilogue: EpiloguePlan) -> tuple[str, ...]:
     place = "tRsC[None, None, None, slot]"
     if epilogue.stmatrix is not None:
         return (f"cute.copy(r2s_c, thr_r2s.retile(tCrD), {place})",)
+    if epilogue.by_chunks:
+        return (f"store_by_chunks(tCrD, {place})",)
     if epilogue.major == "n":
         return (f"cute.autovec_copy(tCrD, {place})",)
     return ("for i in cutlass.range_constexpr(cute.size(tCrD)):", f"    {place}[i] = tCrD[i]")

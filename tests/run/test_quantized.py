@@ -14,11 +14,12 @@ from cutegen.api import request_of
 from cutegen.build import Cache, build
 from cutegen.build.builder import EPILOGUE_SPILLS_BYTES
 from cutegen.contract.launch import RESULT_FACTORS
-from cutegen.contract.problem import ProblemShape
+from cutegen.contract.problem import QUANTIZED_FLOOR, QUANTIZED_MOST, ProblemShape
 from cutegen.errors import CutegenError, SpecError
 from cutegen.plan import GemmPlan, plan
+from cutegen.ptx.arithmetic.rounding import odd_sum
 from cutegen.run import Kernel
-from cutegen.run.call.bits import float8_bits
+from cutegen.run.call.bits import bf16_bits, float8_bits
 from cutegen.spec import Epilogue, Factors, GemmSpec, Mma, Operand, Paired, Problem, Quantized, Schedule, Tile
 from cutegen.verify import compare, expected_outcome, random_extras, random_operands
 from cutegen.verify.counts import count_launch
@@ -96,7 +97,7 @@ def test_a_kernel_quantizes_as_torch_does_bit_for_bit(setting: Setting, kernels:
 def hold_bits(kernel: Kernel, wide: Kernel, setting: Setting, n: int = 200) -> None:
     """Hold a quantized C against torch's quantization of the `wide` kernel's C, bit for bit.
 
-    A row of zeros has the least factor, and a NaN makes all of its block NaN.
+    A row of zeros has the least factor, a NaN makes all of its block NaN, and an infinity's factor is one too.
     """
     torch = pytest.importorskip("torch")
     m, k = 72, 272
@@ -105,6 +106,8 @@ def hold_bits(kernel: Kernel, wide: Kernel, setting: Setting, n: int = 200) -> N
     a[5, :] = 0
     if setting.element == "e4m3":
         a[7, 1] = float8_bits(np.array([np.nan], np.float32), "e4m3")[0]
+    else:
+        a[7, 1], a[9, 2] = bf16_bits(np.array([np.nan, np.inf], np.float32))
     extras = random_extras(kernel.contract, m, n, k=k, seed=3)
     factors = extras.pop(RESULT_FACTORS)
     wide.execute(a, b, out=c, **extras)
@@ -116,6 +119,30 @@ def hold_bits(kernel: Kernel, wide: Kernel, setting: Setting, n: int = 200) -> N
     np.testing.assert_array_equal(
         np.where((values & nan) == nan, nan, values), np.where((wanted & nan) == nan, nan, wanted)
     )
+
+
+def fused(x: Any, y: Any, z: Any) -> Any:
+    """Return x y + z of f32, rounded once: the sum is rounded to odd in f64 before."""
+    product = np.asarray(x, np.float64) * np.asarray(y, np.float64)
+    return odd_sum(product, np.broadcast_to(np.asarray(z, np.float64), product.shape)).astype(np.float32)
+
+
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow), 97])
+def test_quotients_without_a_division_are_rounded_to_nearest(step: int) -> None:
+    """For each `step`-th mantissa. An exponent scales all numbers of a quotient alike, since none is a denormal.
+
+    The estimate of a reciprocal is the executor's; `tests/ptx/test_gpu_reciprocals.py` has a GPU's.
+    """
+    x = (np.arange(0, 1 << 23, step, dtype=np.uint32) | np.float32(1).view(np.uint32)).view(np.float32)
+    for most in map(np.float32, QUANTIZED_MOST.values()):
+        estimate = x * (np.float32(1) / most)
+        factor = fused(fused(-most, estimate, x), np.float32(1) / most, estimate)
+        np.testing.assert_array_equal(factor, x / most)
+    nearest = np.float32(1) / x
+    np.testing.assert_array_equal(fused(nearest, fused(-x, nearest, 1), nearest), nearest)
+    limits, least = np.finfo(np.float32), min(QUANTIZED_MOST.values())
+    assert QUANTIZED_FLOOR / max(QUANTIZED_MOST.values()) > limits.tiny
+    assert least / limits.max > limits.tiny
 
 
 def failure(planned: GemmPlan, kernel: Kernel, m: int, n: int, k: int, **options: Any) -> str:
@@ -213,16 +240,20 @@ PLANTED = {
         PLAIN,
         replaced("tCrX.store(x)", "tCrX.store(x.to(C_DTYPE).to(Float32))"),
     ),
-    "signs count": (PLAIN, replaced("cute.math.absf(tCrX[i])", "tCrX[i]")),
+    "signs count": (PLAIN, replaced("cute.math.absf(tCrX[2 * i])", "tCrX[2 * i]")),
     "columns past the last count": (CHAIN, replaced("if tCcC[values - 1][1] >= columns", "if tCcC[0][1] < 0")),
     "the factors of rows r and r + 8 are exchanged": (
         PLAIN,
-        replaced("QUANTIZE_COLUMNS] = factors[row]", "QUANTIZE_COLUMNS] = factors[1 - row]"),
+        replaced("select_(lane == row, factors[row], factor)", "select_(lane == 0, factors[row], factor)"),
     ),
-    "factors of rows past the last are stored": (PLAIN, replaced("and m < extent[0] and n", "and n")),
+    "factors of rows past the last are stored": (PLAIN, replaced("and m < extent[0] and part_n", "and part_n")),
     "a factor of the first block for all": (
         PLAIN,
-        replaced("mFactors[m, n // QUANTIZE_COLUMNS] =", "mFactors[m, 0] ="),
+        replaced("mFactors[m, part_n] =", "mFactors[m, 0] ="),
+    ),
+    "a chunk's address is as far from the first in every row": (
+        PLAIN,
+        replaced("address ^ layout(first)", "address + layout(first)"),
     ),
     "factors of values before the chain": (
         CHAIN,

@@ -119,14 +119,14 @@ def test_results_of_groups_are_right_for_any_ends(setting: grouped.Setting, kern
 
 
 PLANTED = {
-    "the factor of the first block for all": (PLAIN, "mFactors[m, n // QUANTIZE_COLUMNS] =", "mFactors[m, 0] ="),
+    "the factor of the first block for all": (PLAIN, "mFactors[m, part_n] =", "mFactors[m, 0] ="),
     "values are rounded before their largest magnitude is known": (
         PLAIN,
         "tCrX.store(x)",
         "tCrX.store(x.to(C_DTYPE).to(Float32))",
     ),
-    "half of a row": (PLAIN, "constexpr(values):\n        chain =", "constexpr(64):\n        chain ="),
-    "factors of rows past the last are stored": (PLAIN, "and m < extent[0] and n", "and n"),
+    "half of a row": (PLAIN, "enumerate(i for i in range(cute.size(pairs))", "enumerate(i for i in range(32)"),
+    "factors of rows past the last are stored": (PLAIN, "and m < extent[0] and part_n", "and part_n"),
     "the waves of the other member are those of this one": (
         COLUMNS,
         "part_others = load_sums(first + PARTS_N * PART_N, wave_shape)",

@@ -129,7 +129,10 @@ def test_a_quantized_element_leads_to_its_factor(swapped: bool) -> None:
     else:  # row 5 of the second warpgroup
         assert factor.threads == tuple(range(128 + 20, 128 + 24))
         assert factor.shared == ()
-    assert factor.stored_by == factor.threads[0]
+    assert factor.stored_by == factor.threads[0]  # row r of a thread; a lane later that of row r + 8
+    below = follow(planned, Element("scale_c", (5 if swapped else 13, 1)), problem)
+    assert isinstance(below, ResultFactorPath)
+    assert below.factor.stored_by == below.factor.threads[0 if swapped else 1]
     assert way.held.thread in factor.threads
     (section,) = element.view(planned, Element("c", (69, 150)), problem).blocks
     assert any("divided by the factor of row 69, columns 128 to 199 of C" in line for line in section)

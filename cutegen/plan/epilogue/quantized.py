@@ -33,10 +33,12 @@ def choose_quantization(spec: GemmSpec, *, by_rows: bool) -> Choice[Quantization
     quantization = Quantization(factors, asked.scale, of_threads=by_rows)
     whose = "a thread" if quantization.of_threads else f"{size(quantization.lanes)} lanes"
     lanes = f"the largest magnitude of a {'column' if of_rows else 'row'} is that of {whose}"
+    whole = f"a part of {QUANTIZED_BLOCK[1]} columns has whole blocks"
+    storing = ", by two of the lanes" if quantization.of_quads else ""
     why = (
         f"{lanes} of {quantization.warps} warps, which meet in shared memory before values are rounded"
         if of_rows
-        else f"a part of {QUANTIZED_BLOCK[1]} columns has whole blocks: {lanes}, found before values are rounded"
+        else f"{whole}: {lanes}, found before values are rounded; factors are stored after the values{storing}"
     )
     rejected = (Rejected("in another kernel", "it would read all of C again"),)
     chosen = f"{asked.dtype}, a factor for {extents(QUANTIZED_BLOCK)} of C, {asked.scale}"

@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass
 
-from cutegen.algebra import Layout
+from cutegen.algebra import Layout, offsets, size
 from cutegen.contract.launch import RESULT
 from cutegen.contract.problem import FactorsOfC, Groups, Pairs
 from cutegen.contract.tensor_map import BOX_MULTIPLE_BYTES
@@ -68,6 +68,11 @@ class Quantization:
         return self.block[0] > 1
 
     @property
+    def of_quads(self) -> bool:
+        """True if four lanes have a block, pairs of its columns each."""
+        return not (self.of_threads or self.of_rows)
+
+    @property
     def warps(self) -> int:
         """Warps that have a block together."""
         return self.block[0] // ROWS_OF_WARP if self.of_rows else 1
@@ -89,6 +94,14 @@ class Quantization:
         if self.of_rows:
             return Layout((2, 2, columns // 8), (1, 0, 2)), Layout((2, columns // 8), (1, 4))
         return Layout((2, 2, columns // 8), (0, 1, 0)), Layout((2,), (2,))
+
+    def storing_lane(self, columns: int, value: int) -> int:
+        """Return which of the lanes that have a line together stores its factor, for one of a thread's values.
+
+        Of a quad the first stores that of row r, the second that of row r + 8: one instruction for both.
+        """
+        of_values, _ = self.lines(columns)
+        return int(offsets(of_values)[value % size(of_values)]) if self.of_quads else 0
 
     def largest_stores(self, tile_of_c: tuple[int, int]) -> int:
         """Return the instructions of all warps that store largest magnitudes of a tile: a column of four lanes each."""
@@ -234,6 +247,15 @@ class EpiloguePlan:
     def stmatrix(self) -> StmatrixAtom | None:
         """Instruction that writes a part to shared memory; None for plain stores."""
         return self.parts.stmatrix if self.parts else None
+
+    @property
+    def by_chunks(self) -> bool:
+        """True if one address of shared memory serves the pairs of 8-bit elements that a thread has of a chunk.
+
+        They are of two rows of an instruction's fragment, in 16 bytes of each.
+        """
+        quantization = self.fusion.quantization
+        return self.smem is not None and quantization is not None and quantization.of_quads
 
     @property
     def addressed(self) -> tuple[str, ...]:

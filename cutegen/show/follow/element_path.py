@@ -279,17 +279,17 @@ class Follower:
         self, element: locations.Element, within: tuple[int, int], extents: tuple[int, int]
     ) -> locations.FactorOfResult | None:
         """Return the factor of an element of a quantized C; None without. Factors have rows contiguous, as new ones."""
-        if self.plan.epilogue.fusion.quantization is None:
+        if (quantization := self.plan.epilogue.fusion.quantization) is None:
             return None
         (row, column), wide = element.coordinate, QUANTIZED_BLOCK[1]
-        block = column // wide
-        threads = tuple(each.thread for each in self.result.block(within))
+        block, met = column // wide, self.result.block(within)
+        threads, value = tuple(each.thread for each in met), met[0].values[0]
         return locations.FactorOfResult(
             coordinate=(row, block),
             columns=range(block * wide, min((block + 1) * wide, extents[1])),
             threads=threads,
             shared=self.result.largest(within),
-            stored_by=threads[0],
+            stored_by=threads[quantization.storing_lane(wide, value)],
             offset_elems=block * leading_stride_of_factors(extents[0]) + row,
         )
 
