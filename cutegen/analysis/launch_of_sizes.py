@@ -16,7 +16,7 @@ class OfSizes:
     """A launch for groups of known `sizes`, which are called `name`.
 
     `cta` is a tile of C and the k-tile. `fill` is the share of the tiles' multiplications that are of groups, 0 if
-    there are none. `us` is the predicted time, None for padded groups and if the plan is for no problem.
+    there are none. `us` is the predicted time, None if the plan is for no problem.
     """
 
     groups: Groups

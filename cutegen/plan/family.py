@@ -154,7 +154,7 @@ class Family:
             loop = loop.over_tiles()
         if scheduler.value.source.searched:
             loop = loop.in_one_place()
-        written = loop.written(lambda step: mma.written(step, step_opcodes(step, paths, mma, target)))
+        written = loop.written(lambda step: step_opcodes(step, paths, mma, target))
         counted = CountedPlan(operands=paths, epilogue=epilogue, mma=mma, target=target, groups=scheduler.value.groups)
         instructions = Counter({**self.mma.counted(written, counted), **epilogue.opcodes()})
         instructions.update(dict(scheduler.value.source.opcodes))

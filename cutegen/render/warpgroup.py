@@ -57,7 +57,6 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         "ahead_of_wait": _ahead_holes(plan, clusters["copy_options"]),
         **_turn_holes(plan),
         **_rest_holes(plan),
-        **_row_step_holes(plan),
         "waves": _ROWS if (promotion := mma.accumulator.promotion) and promotion.waves[0] > 1 else _MEMBERS,
         **search_holes(plan, next(x.matrix for x in common["tensors"] if x.name == RESULT)),
         "parts": _text_parts(plan),
@@ -179,8 +178,7 @@ def _multiply_parts(plan: GemmPlan) -> tuple[str, ...]:
     )
     by_blocks = ("mainloops/rest_by_blocks.py.j2",) if mma.skips_k_blocks else ()
     # With promoted sums such waits are up to 1 % slower (docs/lab/hopper_experiments.md).
-    steps = ("mainloops/rows_of_groups.py.j2",) if mma.row_steps > 1 else ()
-    return ("functions/waits.py.j2#wait_for", *multiply, *rest, *by_blocks, "mainloops/wgmma.py.j2", *steps, order)
+    return ("functions/waits.py.j2#wait_for", *multiply, *rest, *by_blocks, "mainloops/wgmma.py.j2", order)
 
 
 def _first_copy_parts(plan: GemmPlan) -> tuple[str, ...]:
@@ -359,7 +357,6 @@ def _turn_holes(plan: GemmPlan) -> dict[str, str]:
         **scheduler.each_tile(plan),
         "slice_of_group": "0" if plan.mma.role.alternates else "group * 128",
         "of_stages": "stage, phase, held, last" if in_turn else "stage: Int32, phase: Int32",
-        "passed_stages": "stage, phase, held, last" if in_turn else "stage, phase",
         "so_is_last": "; so is the stage `last`, if it is `held` from an earlier k-tile" if in_turn else "",
     }
 
@@ -391,28 +388,6 @@ def _rest_holes(plan: GemmPlan) -> dict[str, Any]:
             k_tiles=k_tiles,
             cleared="rest * Int32(group == 0)" if in_turn else "rest",
         ),
-    }
-
-
-@dataclass(frozen=True, slots=True)
-class RowSteps:
-    """Steps of rows that a warpgroup multiplies if a group has more rows than those of `above` steps."""
-
-    steps: int
-    above: int
-
-
-def _row_step_holes(plan: GemmPlan) -> dict[str, Any]:
-    """Return the holes of warpgroups that multiply all, fewer or one of the steps of rows of a group's last tile."""
-    mma, apart = plan.mma, plan.mma.tiled_mma.atom_layout.shape[0] > 1
-    rows = "MMA_SHAPE[0] * MMA_ATOM_LAYOUT[0]" if apart else "MMA_SHAPE[0]"
-    before = " - group_m * MMA_SHAPE[0]" if apart else ""
-    return {
-        "multiply": "multiply_rows" if mma.row_steps > 1 else "multiply_k_tiles",
-        "rows_left": f"m - tile_m * CTA_M{before}, " if mma.row_steps > 1 else "",
-        "step_rows": rows,
-        "all_steps_above": mma.row_steps - 1,
-        "fewer_steps": [RowSteps(steps, steps - 1) for steps in range(mma.row_steps - 1, 1, -1)],
     }
 
 

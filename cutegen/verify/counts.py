@@ -131,7 +131,7 @@ class _Often:
 
     def step(self, action: Action, *, past_end: bool = True) -> _Times:
         """Return a step of the main loop, in k-tiles; those past the end of K are left out unless `past_end`."""
-        share = self._share_multiplied if action is Action.MULTIPLY else None
+        share = self._share_with_rows if action is Action.MULTIPLY else None
 
         multiplies = action is Action.MULTIPLY
 
@@ -209,18 +209,14 @@ class _Often:
             return Fraction(0)
         return Fraction((tile_k - k % tile_k) // block * block, tile_k)
 
-    def _share_multiplied(self, shape: ProblemShape) -> Fraction:
-        """Return the share of a product's tiles that is multiplied: steps of rows that no group has are not."""
-        return self._share_with_rows(shape, self.plan.mma.row_steps)
-
-    def _share_with_rows(self, shape: ProblemShape, row_steps: int = 1) -> Fraction:
-        """Return the share of a product's tiles whose warpgroups, and of them `row_steps`, have rows of its group."""
-        if not self.plan.skips_rows and self.plan.mma.row_steps == 1:
+    def _share_with_rows(self, shape: ProblemShape) -> Fraction:
+        """Return the share of a product's tiles whose warpgroups have rows of its group: others multiply nothing."""
+        if not self.plan.skips_rows:
             return Fraction(1)
         rows, of_tile = (shape.n if self.plan.swapped else shape.m), self.plan.cta_tile[0]
-        steps, of_one = self.plan.tiled_mma.atom_layout.shape[0] * row_steps, self.plan.atom.shape_mnk[0]
+        warpgroups, of_one = self.plan.tiled_mma.atom_layout.shape[0], self.plan.atom.shape_mnk[0]
         left = [rows - first for first in range(0, rows, of_tile)]
-        return Fraction(sum(min(steps, -(-each // of_one)) for each in left), steps * len(left))
+        return Fraction(sum(min(warpgroups, -(-each // of_one)) for each in left), warpgroups * len(left))
 
     def _for_each_tile(
         self, of_tile: Callable[[int], tuple[Fraction, str]], share: Callable[[ProblemShape], Fraction] | None = None
@@ -532,7 +528,7 @@ def _written(plan: GemmPlan, action: Action) -> int:
     """Count the instructions of a step of the main loop in the text."""
 
     def opcodes(step: Step) -> Mapping[str, int]:
-        issued = plan.mma.written(step, plan.opcodes(step))
+        issued = plan.opcodes(step)
         return issued if step.action is action else {}
 
     return sum(plan.loop.written(opcodes).values())

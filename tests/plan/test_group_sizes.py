@@ -20,7 +20,7 @@ from cutegen.plan.search.problem import busiest_k_tiles
 from cutegen.plan.search.tile_model import Estimate
 from cutegen.plan.search.warpgroups import settled_for
 from cutegen.plan.values.gemm_plan import sizes_line
-from cutegen.spec import Grouped, Operand, Tile, load_spec
+from cutegen.spec import GemmSpec, Grouped, Operand, Tile, load_spec
 from cutegen.tune.space import favorite_of
 
 PROBLEM = ProblemShape(8192, 4096, 2048, groups=16)
@@ -67,22 +67,99 @@ def test_the_plans_time_is_their_mean_and_a_line_says_the_worst(made: GemmPlan) 
     assert fmean(times.values()) == pytest.approx(made.predicted_time.us)
     assert list(times) == list(Distribution)
     (line,) = sizes_line(made.predicted_time)
-    assert line.endswith(f"the worst takes {max(times.values()) / min(times.values()):.2f} times the best")
+    worst = f"the worst takes {max(times.values()) / min(times.values()):.2f} times the best"
+    assert line.endswith(f"kernels are chosen by their mean; {worst}")
     assert line in " ".join(made.explain().split())
 
 
 def test_without_groups_or_a_problem_there_are_none(made: GemmPlan) -> None:
-    spec = load_spec("sm80_bf16_grouped")
-    padded = replace(spec, problem=replace(spec.problem, groups=Grouped("m", "padded")))
-    found = plan(padded, "sm_80", ProblemShape(64, 64, 64, groups=8))
-    assert isinstance(found, GemmPlan)
-    assert not times_of(found)
     dense = plan(load_spec("sm80_bf16_nn"), "sm_80", ProblemShape(512, 512, 512))
     assert isinstance(dense, GemmPlan)
     assert not times_of(dense)
     alone = plan(load_spec("sm80_bf16_grouped"), "sm_80")
     assert isinstance(alone, GemmPlan)
     assert not times_of(alone)
+
+
+PADDED = Grouped("m", "padded")
+
+
+def padded(name: str) -> GemmSpec:
+    spec = load_spec(name)
+    return replace(spec, problem=replace(spec.problem, groups=PADDED))
+
+
+@pytest.mark.parametrize(("name", "target_name"), [("sm80_bf16_grouped", "sm_80"), ("sm90_bf16_grouped", "sm_90")])
+def test_padded_groups_have_sizes_around_their_mean(name: str, target_name: str) -> None:
+    """No group has a large share of all rows; the plan's time is the mean."""
+    found = plan(padded(name), target_name, ProblemShape(192, 4096, 7168, groups=32))
+    assert isinstance(found, GemmPlan)
+    times = times_of(found)
+    assert list(times) == [Distribution.UNIFORM, Distribution.SPREAD, Distribution.ROUTED]
+    assert found.predicted_time is not None
+    assert found.predicted_time.us == pytest.approx(fmean(times.values()))
+    (line,) = sizes_line(found.predicted_time)
+    assert line in " ".join(found.explain().split())
+
+
+@pytest.mark.parametrize("sizes", [(192,) * 4, (250, 134, 191, 193), (0, 768, 0, 0), (384, 1, 383, 0)], ids=str)
+def test_a_padded_size_takes_as_long_as_a_packed_one(sizes: tuple[int, ...]) -> None:
+    """The same tile for groups of the same mean: their busiest CTA has as many k-tiles."""
+    tile = Tile((128, 128, 64))
+    asked = [
+        (padded("sm90_bf16_grouped"), ProblemShape(192, 4096, 7168, groups=4)),
+        (load_spec("sm90_bf16_grouped"), ProblemShape(4 * 192, 4096, 7168, groups=4)),
+    ]
+    found = []
+    for spec, problem in asked:
+        made = plan(replace(spec, tile=tile), "sm_90", problem)
+        assert isinstance(made, GemmPlan)
+        assert made.predicted_time is not None
+        assert made.predicted_time.of_sizes is not None
+        found.append(made.predicted_time.of_sizes.us_of(sizes))
+    assert found[0] == found[1]
+
+
+def test_the_busiest_cta_of_padded_groups_is_that_of_the_scheduler() -> None:
+    """The scheduler's tiles of each group, one CTA after another in turn, have the k-tiles that are predicted."""
+    spec, problem, sizes = padded("sm90_bf16_grouped"), ProblemShape(384, 512, 640, groups=5), (384, 0, 1, 200, 65)
+    made = plan(spec, "sm_90", problem)
+    assert isinstance(made, GemmPlan)
+    assert made.launch.groups is not None
+    (rows, columns), k_of_tile = made.launch.cta_tile, made.cta_tile[2]
+    works = []
+    for product in made.scheduler.products(problem, sizes):
+        shape = ProblemShape(len(product.m), len(product.n), len(product.k))
+        works += [-(-shape.k // k_of_tile)] * replace(made.launch, groups=None).tiles(shape)
+    for ctas in (1, 3, 7, 132):
+        found = busiest_k_tiles(made.launch.groups, (rows, columns, k_of_tile), problem, sizes, ctas)
+        assert found == max(sum(works[cta::ctas]) for cta in range(ctas))
+
+
+def test_padded_groups_get_no_tile_that_only_even_ones_fill() -> None:
+    """Of 32 groups of about 192 rows half have a few more, and need a second tile of 192 rows."""
+    problem = ProblemShape(192, 4096, 7168, groups=32)
+    spec = padded("sm90_bf16_grouped")
+    chosen, fitting = (
+        plan(each, "sm_90", problem)
+        for each in (spec, replace(spec, tile=Tile((128, 192, 64)), schedule=replace(spec.schedule, swap=True)))
+    )
+    assert isinstance(chosen, GemmPlan)
+    assert isinstance(fitting, GemmPlan)
+    assert chosen.launch.cta_tile[0] < 192 == fitting.launch.cta_tile[0]
+    assert times_of(fitting)[Distribution.UNIFORM] < times_of(chosen)[Distribution.UNIFORM]
+    assert times_of(chosen)[Distribution.SPREAD] < 0.9 * times_of(fitting)[Distribution.SPREAD]
+
+
+def test_given_sizes_of_padded_groups_have_a_time(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """`cutegen plan --sizes` says it, with the tiles that these sizes have."""
+    file = tmp_path / "padded.toml"
+    text = (Path(__file__).parents[2] / "layouts" / "sm90_bf16_grouped.toml").read_text()
+    file.write_text(text.replace('layout = "packed"', 'layout = "padded"'))
+    words = ["plan", str(file), "--problem", "384,4096,7168", "--sizes", "384,0,200,65", "--arch", "h200", "--json"]
+    found = json.loads(_printed(capsys, words))
+    assert list(found["times_of_sizes_us"]) == ["uniform", "spread", "routed"]
+    assert found["of_sizes"]["predicted_us"] > 0
 
 
 def test_programs_get_them(capsys: pytest.CaptureFixture[str]) -> None:
@@ -159,7 +236,8 @@ def test_the_tile_is_one_that_uneven_groups_fill() -> None:
     assert chosen.launch.cta_tile[0] < 256 == widest.launch.cta_tile[0]
     of_chosen, of_widest = times_of(chosen), times_of(widest)
     assert of_chosen[Distribution.ROUTED] < 0.95 * of_widest[Distribution.ROUTED]
-    assert of_widest[Distribution.UNIFORM] < of_chosen[Distribution.UNIFORM]
+    more = [each[Distribution.ROUTED] / each[Distribution.UNIFORM] for each in (of_chosen, of_widest)]
+    assert more[0] < 0.8 * more[1]
     why = next(each.why for each in chosen.decisions if each.key == "tile.cta")
     assert "on average over sizes of groups" in why
 
@@ -189,11 +267,17 @@ MEASURED = json.loads((Path(__file__).parents[1] / "gpu" / "h200_groups.json").r
 @pytest.mark.slow
 @pytest.mark.parametrize("row", MEASURED, ids=lambda row: "x".join(map(str, row["problem"])))
 def test_the_choice_is_near_the_best_measured_kernel(row: dict[str, Any]) -> None:
-    """Of up to 22 kernels measured on an H200 with routed or uneven sizes, the chosen one takes at most 4 % longer."""
+    """Of up to 22 kernels measured on an H200 with routed or uneven sizes, the chosen one takes at most 3 % longer."""
     m, n, k, groups = row["problem"]
     spec, majors = load_spec("sm90_bf16_grouped"), ("k", "k") if row["of"] == "m" else ("m", "n")
     a, b = (Operand("bf16", major) for major in majors)
-    asked = replace(spec, problem=replace(spec.problem, a=a, b=b, groups=Grouped(row["of"])))
+    of_groups = Grouped(row["of"], row.get("layout", "packed"))
+    asked = replace(spec, problem=replace(spec.problem, a=a, b=b, groups=of_groups))
     chosen = favorite_of(asked, target("sm_90"), ProblemShape(m, n, k, groups=groups))
-    without_order = " ".join(word for word in chosen.name.split() if word[:1] not in "mn" or not word[1:].isdigit())
-    assert row["us"][without_order] <= 1.04 * min(row["us"].values())
+    measured = {_of_tile(name): us for name, us in row["us"].items()}
+    assert measured[_of_tile(chosen.name)] <= 1.03 * min(measured.values())
+
+
+def _of_tile(name: str) -> str:
+    """Return a name without stages and order: specs that give a tile have larger parts of C, and some a stage less."""
+    return " ".join(word for word in name.split() if word[:1] not in "smn" or not word[1:].isdigit())

@@ -95,7 +95,6 @@ FP8 = ("e4m3", "f32")
 SCALED = Setting("m", types=("e4m3", "bf16"), tile=(64, 96, 128), rows=(1, 128))
 SWIGLU = "x, y -> silu(x) * y"
 QUANTIZED = Setting("m", types=("e4m3", "e4m3"), tile=(64, 128, 128), rows=(1, 128), quantize=Quantized("e4m3"))
-STEPS = Setting("m", tile=(128, 64, 64), schedule=Schedule(consumers="pingpong"))
 ROWS_TOGETHER = Setting("m", majors="mkn", tile=(128, 64, 64))
 COLUMNS_TOGETHER = Setting("n", majors="knn", tile=(64, 64, 64))
 CLUSTERED = Setting("m", tile=(64, 64, 64), schedule=Schedule(cluster=(1, 2)))
@@ -128,7 +127,7 @@ MORE = (
     Setting("m", tile=(64, 128, 64), schedule=Schedule(consumers="pingpong")),
     Setting("m", tile=(64, 128, 64), ops=("silu",), schedule=Schedule(consumers="pingpong", programmatic=True)),
     Setting("m", tile=(128, 256, 64)),
-    STEPS,
+    Setting("m", tile=(128, 64, 64), schedule=Schedule(consumers="pingpong")),
     Setting("m", tile=(256, 64, 64), ops=("bias_n",)),
     Setting("m", "padded", tile=(256, 128, 64)),
     Setting("m", types=("f16", "f32"), tile=(192, 64, 64), schedule=Schedule(consumers="pingpong", cluster=(1, 2))),
@@ -332,13 +331,6 @@ PLANTED: dict[str, tuple[Setting, str, str]] = {
         "if tile_m * CTA_M + group_m * MMA_SHAPE[0] < m:",
         "if tile_m * CTA_M + group_m * MMA_SHAPE[0] + 1 < m:",
     ),
-    "rows of which a group has none are multiplied": (STEPS, "    if rows > 1 * step:", "    if rows > 0:"),
-    "a second step of rows is multiplied only if it is full": (
-        STEPS,
-        "    if rows > 1 * step:",
-        "    if rows > 2 * step - 1:",
-    ),
-    "sums of rows that are not multiplied stay undefined": (STEPS, "        set_others_to_zero(tCrC, 1)\n", ""),
     "a warpgroup without rows releases no stage": (
         WIDE,
         "stage, phase = pass_over(k_tiles, full, empty, stage, phase)",

@@ -578,8 +578,7 @@ def choose_warpgroups(spec: GemmSpec, cta_tile: Extents, target: Target) -> Choi
     if spec.mma.atom_layout is not None:
         given = _given_warpgroups(spec, cta_tile)
         check_room(spec, given, cta_tile, target)
-        why = _skipping(spec, given, cta_tile).lstrip("; ")
-        return Choice(given, Decision.as_given("mma.atom_layout", extents(given), why))
+        return Choice(given, Decision.as_given("mma.atom_layout", extents(given), _skipping(spec, given).lstrip("; ")))
     m = cta_tile[0]
     numbers = (1,) if pingpong(spec) else WARPGROUPS
     rows = rows_of_warpgroup(spec)
@@ -605,27 +604,15 @@ def choose_warpgroups(spec: GemmSpec, cta_tile: Extents, target: Target) -> Choi
         else f"warpgroups, each with {m // chosen[0]} rows and all {cta_tile[1]} columns"
     )
     sums = sums_of(spec, chosen, cta_tile, target)
-    why = f"{who}: {sums} registers per thread for sums{_skipping(spec, chosen, cta_tile)}"
+    why = f"{who}: {sums} registers per thread for sums{_skipping(spec, chosen)}"
     return Choice(chosen, Decision("mma.atom_layout", extents(chosen), why, rejected=rejected))
 
 
-def _skipping(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents) -> str:
-    """Say that rows past a group's end are not multiplied, if a tile has several steps of them."""
-    whole = warpgroups[0] * row_steps(spec, warpgroups, cta_tile) == 1
-    return "" if whole or not _has_groups_of_rows(spec) else f"; {WGMMA_ROWS} rows that no group has are not multiplied"
-
-
-def row_steps(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents) -> int:
-    """Return the steps in which a warpgroup multiplies its rows of a group's last tile: one atom each; 1 is all rows.
-
-    Each number of steps is a loop of its own, so that the loop of whole tiles has no branch. Promoted sums have so many
-    registers that a warpgroup's share has few atoms.
-    """
-    return cta_tile[0] // (WGMMA_ROWS * warpgroups[0]) if _has_groups_of_rows(spec) and not promotes(spec) else 1
-
-
-def _has_groups_of_rows(spec: GemmSpec) -> bool:
-    return spec.problem.groups is not None and spec.problem.groups.of == "m"
+def _skipping(spec: GemmSpec, warpgroups: Extents) -> str:
+    """Say that warpgroups skip tiles of whose groups they have no rows, if some may have none."""
+    grouped = spec.problem.groups
+    skips = grouped is not None and grouped.of == "m" and warpgroups[0] > 1
+    return "; one that has no rows of a tile's group multiplies nothing" if skips else ""
 
 
 def _rank(spec: GemmSpec, option: Extents, cta_tile: Extents, target: Target) -> tuple[bool, int]:
@@ -731,7 +718,6 @@ class Wgmma(Mma):
             ),
             cluster=cluster.value,
             skips_k_blocks=spec.problem.groups is not None and spec.problem.groups.of == "k" and not promote_k,
-            row_steps=row_steps(spec, warpgroups.value, cta_tile.value),
         )
         return mma, tuple(choice.decision for choice in choices)
 

@@ -30,13 +30,24 @@ from cutegen.support.words import extents, plural
 
 # Groups of uneven sizes, as a performance model sees them: the work of the busiest CTA over that of even groups.
 #
-# Routers spread rows unevenly, and a group's last tile costs a whole one. So kernels of packed groups are chosen by the
-# mean of their times over the named distributions, which is also the time that their plans predict.
+# Routers spread rows unevenly, and a group's last tile costs a whole one. So kernels of groups are chosen by the mean
+# of their times over named distributions, which is also the time that their plans predict.
 
 
 Block = tuple[int, int, int]
 """Rows and columns of C that the CTAs of a cluster compute together, and K of a k-tile."""
 
+AROUND_THE_MEAN = (Distribution.UNIFORM, Distribution.SPREAD, Distribution.ROUTED)
+"""Distributions of padded groups, each of which has a room of its own: none has most of all rows."""
+FITTING_ROWS, FITTING = 144, 0.92
+"""Factor on the time of ping-pong kernels with at most that many rows of groups as columns of their tiles, where groups
+fill one.
+
+Power bounds the products of large groups: on an H200 (2026-11-29) most kernels of six such products multiplied at 600
+to 670 TFLOP/s, the dead rows of a group's last tile included, whatever their tiles. So the tiles that groups fill best
+win. With 112 to 144 rows they took 0.63 to 0.99 times as long as predicted, 0.84 in the middle; others 0.96
+(docs/grouped.md).
+"""
 WIDEST_ROWS, WIDER = 192, 1.15
 """Factor on the time of a tile of warpgroups with more rows of packed groups than that (docs/grouped.md).
 
@@ -52,22 +63,28 @@ predicted with these, those of the lowest predictions 0.96 to 1.01 (docs/grouped
 """
 
 
-def factor_of_groups(groups: Groups, block: Block, mean: ProblemShape, *, in_turn: bool) -> float:
+def factor_of_groups(groups: Groups, block: Block, mean: ProblemShape, *, swap: bool, in_turn: bool) -> float:
     """Return the factor on the predicted time of warpgroups for even groups, each like `mean`.
 
-    >>> factor_of_groups(Groups("m"), (256, 128, 64), ProblemShape(256, 1536, 2048, 128), in_turn=False)
+    >>> mean = ProblemShape(256, 1536, 2048, 128)
+    >>> factor_of_groups(Groups("m"), (256, 128, 64), mean, swap=False, in_turn=False)
     1.15
-    >>> factor_of_groups(Groups("k"), (128, 192, 64), ProblemShape(1536, 2048, 1024, 8), in_turn=True)
+    >>> factor_of_groups(Groups("m"), (112, 128, 64), mean, swap=True, in_turn=True)
+    0.92
+    >>> factor_of_groups(Groups("k"), (128, 192, 64), ProblemShape(1536, 2048, 1024, 8), swap=False, in_turn=True)
     0.95
     """
     if groups.of == "k":
         return (IN_TURN if in_turn else 1.0) * (SHORT if mean.k <= SHORT_PARTS * block[2] else 1.0)
-    return WIDER if block["mn".index(groups.of)] > WIDEST_ROWS else 1.0
+    rows, are_columns = block["mn".index(groups.of)], (groups.of == "m") == swap
+    if in_turn and are_columns and rows <= min(FITTING_ROWS, mean.extents[groups.of]):
+        return FITTING
+    return WIDER if rows > WIDEST_ROWS else 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class WorkOfSizes:
-    """The work of the busiest CTA for sizes of packed groups, over that for even groups: a batch like `mean`.
+    """The work of the busiest CTA for sizes of groups, over that for even groups: a batch like `mean`.
 
     `clusters` of CTAs run at once, each of which computes a `block`.
     """
@@ -85,14 +102,14 @@ class WorkOfSizes:
         (1.0, 1.5)
         """
         number, each = self.mean.batch, self.mean.extents[self.groups.of]
-        packed = replace(self.mean, batch=1, groups=number, **{self.groups.of: each * number})
-        busiest = partial(busiest_k_tiles, self.groups, self.block, packed, clusters=self.clusters)
+        busiest = partial(busiest_k_tiles, self.groups, self.block, self.mean, clusters=self.clusters)
         return busiest(sizes) / busiest((each,) * number)
 
     def named(self) -> Mapping[Distribution, float]:
-        """Return those of the distributions of the same rows."""
+        """Return those of the distributions of the same rows; of padded groups only of those around the mean."""
         number, each = self.mean.batch, self.mean.extents[self.groups.of]
-        return {name: self.of(_sizes(name, each * number, number)) for name in Distribution}
+        names = tuple(Distribution) if self.groups.layout == "packed" else AROUND_THE_MEAN
+        return {name: self.of(_sizes(name, each * number, number)) for name in names}
 
 
 def times_of_sizes(work: WorkOfSizes, us_of_work: Callable[[float], float]) -> TimesOfSizes:
@@ -294,7 +311,7 @@ class Candidate:
 class Option:
     """A candidate with slices of K, and the model's prediction; so many of its CTAs run on an SM at once.
 
-    With packed groups the prediction is the mean of those `of_sizes`, in microseconds.
+    With groups the prediction is the mean of those `of_sizes`, in microseconds.
     """
 
     candidate: Candidate
@@ -416,16 +433,13 @@ def _over_sizes(spec: GemmSpec, target: Target, problem: ProblemShape, option: O
     """Return an option of a kernel of groups with its mean time over the distributions of their sizes."""
     assert spec.problem.groups is not None
     (m, n, k), (ctas_m, ctas_n, _) = option.candidate.cta, option.candidate.cluster
-    rows, columns = m * ctas_m, n * ctas_n
-    if option.candidate.swap or spec.schedule.swap:
-        rows, columns = columns, rows
+    swap = bool(option.candidate.swap or spec.schedule.swap)
+    rows, columns = (n * ctas_n, m * ctas_m) if swap else (m * ctas_m, n * ctas_n)
     clusters = option.ctas_per_sm * GPUS[target.name].sms // (ctas_m * ctas_n)
     groups, block, candidate = spec.problem.groups.value, (rows, columns, k), option.candidate
-    if groups.layout == "padded":
-        return option
     measured = 1.0
     if candidate.schedules:
-        measured = factor_of_groups(groups, block, problem, in_turn=candidate.consumers == PINGPONG)
+        measured = factor_of_groups(groups, block, problem, swap=swap, in_turn=candidate.consumers == PINGPONG)
     work = WorkOfSizes(groups, block, problem, clusters)
     times = times_of_sizes(work, partial(_of_work, option.estimate, measured))
     return replace(option, estimate=replace(option.estimate, us=times.mean_us), of_sizes=times)

@@ -63,7 +63,7 @@ class _Option:
     """A tile, the CTAs that multiply together, those of a cluster, whether A and B are swapped, and the estimated time.
 
     `cluster` is None if the spec says it, or leaves CTAs that multiply together alone. K is cut into `slices`, as the
-    spec says if it does. With packed groups the time is the mean of those `of_sizes`, in microseconds.
+    spec says if it does. With groups the time is the mean of those `of_sizes`, in microseconds.
     """
 
     cta: tuple[int, int, int]
@@ -181,14 +181,12 @@ def _options(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[
 def _over_sizes(
     spec: GemmSpec, multiplied: GemmSpec, target: Target, problem: ProblemShape, option: _Option
 ) -> _Option:
-    """Return an option for packed groups with its mean time over the distributions of their sizes."""
+    """Return an option for groups with its mean time over the distributions of their sizes."""
     assert spec.problem.groups is not None
     (m, n, k), (along_m, along_n, *_) = option.cta, spec.schedule.cluster or (option.ctas, 1)
     rows, columns = (n * along_n, m * along_m) if option.swap else (m * along_m, n * along_n)
     clusters = GPUS[target.name].sms // (along_m * along_n)
     groups = spec.problem.groups.value
-    if groups.layout == "padded":
-        return option
     shape = shape_multiplied(problem) if option.swap else problem
     work = WorkOfSizes(groups, (rows, columns, k), problem, clusters)
     times = times_of_sizes(work, partial(_of_work, multiplied, target, shape, option))

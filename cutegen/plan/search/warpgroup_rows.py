@@ -192,6 +192,8 @@ PROMOTED = (
     KernelConfig((192, 128, 64), (3, 1), COOPERATIVE, ALONE, True, 1, 0.92),
 )
 """Additional rows for promoted sums."""
+OF_GROUPS = (KernelConfig((128, 112, 64), (1, 1), PINGPONG, ALONE, True, 1, 0.873, 1.07),)
+"""Additional rows for groups of rows, with the corrections of the tile that is not swapped."""
 QUANTIZED_PAIRS = tuple(
     KernelConfig((128, 256, 64), (2, 1), COOPERATIVE, cluster, False, 1, correction, overall)
     for cluster, correction, overall in ((ALONE, 0.999, 0.97), ((2, 1, 1), 1.01, 1.02))

@@ -90,6 +90,8 @@ def compared_rows(
     A small product has rows of its own. The rest follows only if the spec gives keys that these may not have.
     """
     compared = (*warpgroup_rows.MEASURED, *_fitted(spec, target, problem))
+    if spec.problem.groups is not None and spec.problem.groups.of == "m":
+        compared = (*warpgroup_rows.OF_GROUPS, *compared)
     if is_streamed(spec, problem):
         others = (*(warpgroup_rows.SCALED_FEW if spec.problem.scale_a else ()), *others)
         return tuple(map(as_streamed, warpgroup_rows.each_kernel_once((*compared, *others))))

@@ -35,8 +35,7 @@ class MmaPlan:
     Its sums are in `accumulator`. The threads of `role` multiply: those of one tiled MMA, or groups with a tiled MMA
     and a tile each. The CTAs of a `cluster` along M and N share copies, and those along K add the sums of as many
     slices. Pairs of CTAs, neighbors along M, multiply together if an instruction is for two. It
-    `skips_k_blocks` that lie past a group's part of K. Of a group's last tile a warpgroup multiplies the first of
-    `row_steps` equal numbers of rows, as many as have any of the group.
+    `skips_k_blocks` that lie past a group's part of K.
     """
 
     cta_tile: Extents
@@ -47,7 +46,6 @@ class MmaPlan:
     rounds_to_tf32: bool = False
     cluster: Extents = (1, 1, 1)
     skips_k_blocks: bool = False
-    row_steps: int = 1
 
     @property
     def threads(self) -> int:
@@ -87,13 +85,6 @@ class MmaPlan:
     def k_blocks(self) -> int:
         """Steps of the tiled MMA along K in a k-tile."""
         return self.cta_tile[2] // self.tiled_mma.tile_mnk[2]
-
-    def written(self, step: Step, opcodes: Counter[str]) -> Counter[str]:
-        """Return the opcodes of a step that the text has: its loop is written for each number of steps of rows."""
-        if step.action is Action.MULTIPLY:
-            return Counter({opcode: count * (self.row_steps + 1) // 2 for opcode, count in opcodes.items()})
-        times = self.row_steps if step.action in MMA_ORDER else 1
-        return Counter({opcode: count * times for opcode, count in opcodes.items()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -376,14 +367,14 @@ AT_LEAST = "at least"
 
 @dataclass(frozen=True, slots=True)
 class TimesOfSizes:
-    """Microseconds of one launch over sizes of packed groups: those of the named distributions, and of any sizes."""
+    """Microseconds of one launch over sizes of groups: those of named distributions, and of any sizes."""
 
     named: tuple[tuple[Distribution, float], ...]
     us_of: Callable[[Sequence[int]], float] = field(compare=False, repr=False)
 
     @property
     def mean_us(self) -> float:
-        """The mean over the named distributions."""
+        """The mean over these distributions."""
         return fmean(us for _, us in self.named)
 
 
@@ -391,7 +382,7 @@ class TimesOfSizes:
 class PredictedTime:
     """Microseconds of one launch on a target's reference GPU, and the word for them (`foretold`, or `AT_LEAST`).
 
-    With packed groups they are the mean of those `of_sizes`, the distributions of their rows.
+    With groups they are the mean of those `of_sizes`, distributions of their rows.
     """
 
     us: float
