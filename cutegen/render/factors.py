@@ -87,7 +87,9 @@ def copy_parts(plan: GemmPlan) -> tuple[str, ...]:
 
 def scaling_parts(plan: GemmPlan) -> tuple[str, ...]:
     """Return the parts by which threads find and read the factors of their sums."""
-    return (*place_parts(plan), "functions/factors.py.j2#read_factors")
+    rows = any(x.block[0] == 1 for x in factors_of(plan))
+    held = ("functions/factors.py.j2#from_first",) if rows else ()
+    return (*place_parts(plan), *held, "functions/factors.py.j2#read_factors")
 
 
 def place_parts(plan: GemmPlan) -> tuple[str, ...]:

@@ -11,7 +11,6 @@ from cutegen.hardware.units import LINE_BYTES, WARP, WARPGROUP
 from cutegen.plan import GemmPlan
 from cutegen.plan.kernel.pipeline import SLICES, TURN, Scope, Turns
 from cutegen.plan.kernel.program import Action
-from cutegen.plan.mainloop.programs import PROMOTED_TILES
 from cutegen.plan.values.epilogue import EpilogueParts, EpiloguePlan
 from cutegen.plan.values.path import OperandPath
 from cutegen.render import bulk, epilogue, scheduler
@@ -24,6 +23,8 @@ from cutegen.render.quantized import quantized_constants, quantized_holes, quant
 from cutegen.render.tensors import TensorHoles, tensor_holes
 from cutegen.spec import STORE
 
+WAIT_FOR = "functions/waits.py.j2#wait_for"
+"""The wait for a stage that polls: with promoted sums that are not scaled it is up to 1 % slower than `mbarrier_wait`."""
 REST_BARRIER = 8
 """The `bar.sync` of all threads that multiply: 0 is that of the begin, and warpgroups have the next ones."""
 MOST_AT_ONCE = 8
@@ -42,7 +43,8 @@ def context(plan: GemmPlan) -> dict[str, Any]:
     prefetched = {each.operand for each in plan.prefetched}
     number_types = numerics(plan).replace("Int32", "Int16, Int32") if mma.shares_copies else numerics(plan)
     quantized = plan.epilogue.fusion.quantization is not None
-    dialects = ["llvm"] if _alternates_sets(plan) or plan.launch.spread or plan.pace or quantized else []
+    in_ptx = _alternates_sets(plan) or scales(plan) or plan.launch.spread or plan.pace or quantized
+    dialects = ["llvm"] if in_ptx else []
     dialects += ["nvvm"] if any(x.g2s.fetch is Action.FETCH for x in plan.operands) else []
     warp = ("warp",) if plan.epilogue.stmatrix is not None else ()
     edge = ("CopyUniversalOp",) if plan.epilogue.edge is not None else ()
@@ -158,7 +160,9 @@ def _multiply_parts(plan: GemmPlan) -> tuple[str, ...]:
     rest = ("mainloops/rest_of_k.py.j2",) if plan.scheduler.cuts_k else ()
     if plan.k_vector > 1:
         rest = (*rest, "mainloops/before_k.py.j2", "pipelines/begin_cleared.py.j2")
-    release = f"release{'_by_predicate' if two_sets else ''}{'_in_cluster' if mma.shares_copies else ''}"
+    release = (
+        f"release{'_by_predicate' if two_sets or scales(plan) else ''}{'_in_cluster' if mma.shares_copies else ''}"
+    )
     multiply = (
         "functions/wgmma.py.j2#multiply",
         f"mma/descriptors_{'at_once' if at_once else 'of_stage'}.py.j2",
@@ -167,9 +171,15 @@ def _multiply_parts(plan: GemmPlan) -> tuple[str, ...]:
     if scales(plan):
         if in_waves:
             waves = "mainloops/scaling_waves.py.j2", "functions/factors.py.j2#add_scaled_wave"
-            return (*multiply, *scaling_parts(plan), *waves)
+            return (WAIT_FOR, *multiply, *scaling_parts(plan), *waves)
         way = "two_sets" if two_sets else "each" if promotion and promotion.k == plan.cta_tile[2] else "some"
-        return (*multiply, *scaling_parts(plan), "mainloops/scaled_sums.py.j2", f"mainloops/scaling_{way}.py.j2")
+        return (
+            WAIT_FOR,
+            *multiply,
+            *scaling_parts(plan),
+            "mainloops/scaled_sums.py.j2",
+            f"mainloops/scaling_{way}.py.j2",
+        )
     if promotion is not None:
         way = "each" if promotion.k == plan.cta_tile[2] else "some"
         return (*multiply, *rest, f"mainloops/promoting_{'two_sets' if two_sets else way}.py.j2")
@@ -178,7 +188,7 @@ def _multiply_parts(plan: GemmPlan) -> tuple[str, ...]:
     )
     by_blocks = ("mainloops/rest_by_blocks.py.j2",) if mma.skips_k_blocks else ()
     # With promoted sums such waits are up to 1 % slower (docs/lab/hopper_experiments.md).
-    return ("functions/waits.py.j2#wait_for", *multiply, *rest, *by_blocks, "mainloops/wgmma.py.j2", order)
+    return (WAIT_FOR, *multiply, *rest, *by_blocks, "mainloops/wgmma.py.j2", order)
 
 
 def _first_copy_parts(plan: GemmPlan) -> tuple[str, ...]:
@@ -528,8 +538,9 @@ def _promotion(plan: GemmPlan) -> tuple[str, ...]:
     if (promotion := plan.mma.accumulator.promotion) is None:
         return ()
     tiles = promotion.k // plan.cta_tile[2]
-    if promotion.sets > 1:
-        return (f"K_TILES_PER_TURN = {PROMOTED_TILES}  # straight-line code, in which the sets of registers alternate",)
+    if (turn := promotion.k_tiles_per_turn) > 1:
+        why = "in which the sets of registers alternate" if promotion.sets > 1 else "in which waits overlap additions"
+        return (f"K_TILES_PER_TURN = {turn}  # straight-line code, {why}",)
     return (f"PROMOTE_TILES = {tiles}",) if tiles > 1 else ()
 
 

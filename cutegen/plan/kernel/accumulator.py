@@ -26,6 +26,12 @@ class Home(StrEnum):
     SHARED_MEMORY = "shared memory"
 
 
+PROMOTED_TILES = 8
+"""K-tiles of a turn of a loop in which two sets of sums alternate, or whose scaled sums are multiplied in waves."""
+SCALED_TILES = 4
+"""K-tiles of a turn of a loop that scales the sums of each at once."""
+
+
 @dataclass(frozen=True, slots=True)
 class Promotion:
     """Sums of each `k` of K are added to others in registers, before they are so large that small addends are lost.
@@ -33,13 +39,14 @@ class Promotion:
     They alternate between `sets` sets of registers: one k-tile is multiplied while another is promoted. If `staggered`,
     the second of two warpgroups that share a tile runs one k-tile later. In several `waves`, along M or N, a set has as
     many of a thread's sums at a time: one block of rows, or of columns, after the other. Where factors of blocks scale
-    the sums, `k` is that of a block.
+    the sums, `k` is that of a block. A turn of the loop has `k_tiles_per_turn`, and the rest run one by one.
     """
 
     k: int
     sets: int = 1
     staggered: bool = False
     waves: tuple[int, int] = (1, 1)
+    k_tiles_per_turn: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,8 +12,10 @@ A kernel with a producer has up to four pipelines:
 
 from collections.abc import Iterable
 from dataclasses import replace
+from math import prod
 
 from cutegen.hardware.units import WARP
+from cutegen.plan.kernel.accumulator import Promotion
 from cutegen.plan.kernel.pipeline import (
     AB,
     C_STORE,
@@ -45,8 +47,6 @@ from cutegen.plan.kernel.program import (
     Step,
 )
 
-PROMOTED_TILES = 8
-"""K-tiles of a turn in which two sets of registers alternate for the tensor core's sums."""
 BLOCKS_AHEAD = 1
 """K-blocks of look-ahead of the fragment loads: while b is multiplied, b + 1 is loaded to registers."""
 BOXES = (Action.BULK_FETCH,)
@@ -296,34 +296,32 @@ def promoted(
     k_blocks: int,
     epilogue: Sections = (),
     *,
-    sets: int,
-    staggered: bool = False,
-    waves: int = 1,
+    promotion: Promotion,
     fetches: tuple[Action, ...] = BOXES,
 ) -> KernelLoop:
     """Like `multiplied_from_shared`, but with a wait for each k-tile, so that its sums can be promoted.
 
     The other warpgroup's multiplications keep tensor cores busy meanwhile, and with two `sets` of registers for the
-    tensor core's sums a warpgroup's own do. A turn then has `PROMOTED_TILES` k-tiles: all but the last are waited for,
-    and their stages released, after the next one's multiplications are issued. The remaining k-tiles run one by one.
-    If `staggered`, the second warpgroup begins when the second k-tile has arrived, if there is one. In `waves` a k-tile
+    tensor core's sums a warpgroup's own do. Of the k-tiles of a turn all but the last are waited for then, and their
+    stages released, after the next one's multiplications are issued. The remaining k-tiles run one by one. If `staggered`, the second warpgroup begins when the second k-tile has arrived, if there is one. In `waves` a k-tile
     has as many groups of multiplications, each waited for before the next. `fetches` are the copies of a k-tile.
     """
     take, give = _turn(pipelines)
     drain = (Step(Action.MMA_WAIT, pending=0), Step(Action.RELEASE))
     between = (Step(Action.MMA_WAIT, pending=0), Step(Action.MMA_FENCE), Step(Action.MMA_COMMIT))
-    alone = (*_multiplied(k_blocks), *(between,) * (waves - 1), drain)
-    later = (Section((Step(Action.WAIT, 1, below=Mark.END),), group=1),) if staggered else ()
-    if sets == 1:
-        k_tiles: tuple[Range, ...] = (Range(RangeName.TURN, alone, Mark.FIRST, Mark.END),)
-    else:
+    alone = (*_multiplied(k_blocks), *(between,) * (prod(promotion.waves) - 1), drain)
+    later = (Section((Step(Action.WAIT, 1, below=Mark.END),), group=1),) if promotion.staggered else ()
+    copies = promotion.k_tiles_per_turn
+    rest = Range(RangeName.EDGE_TURN, alone, Mark.WHOLE, Mark.END)
+    if promotion.sets > 1:
         leave = tuple(replace(step, nth=Nth.LATER) for step in _LEAVE_PREVIOUS)
         last = tuple(replace(step, nth=Nth.LAST) for step in drain)
         turn = (*_multiplied(k_blocks), leave, last)
-        k_tiles = (
-            Range(RangeName.TURN, turn, Mark.FIRST, Mark.WHOLE, copies=PROMOTED_TILES),
-            Range(RangeName.EDGE_TURN, alone, Mark.WHOLE, Mark.END),
-        )
+        k_tiles: tuple[Range, ...] = (Range(RangeName.TURN, turn, Mark.FIRST, Mark.WHOLE, copies=copies), rest)
+    elif copies > 1:
+        k_tiles = (Range(RangeName.TURN, alone, Mark.FIRST, Mark.WHOLE, copies=copies), rest)
+    else:
+        k_tiles = (Range(RangeName.TURN, alone, Mark.FIRST, Mark.END),)
     consume: Tile = (*take, *k_tiles, *give, *epilogue)
     return _produced(roles, pipelines, k_blocks, _first_apart(fetches), consume, begin=later)
 

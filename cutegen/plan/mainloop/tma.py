@@ -485,7 +485,5 @@ class TmaSs(Bulk):
         assert parts is not None  # warpgroups store C only in parts
         kernel = roles.roles, memory.pipelines, mma.k_blocks, programs.epilogue(memory.pipelines, parts.of_cta)
         if (promotion := mma.accumulator.promotion) is not None:
-            sets, staggered, waves = promotion.sets, promotion.staggered, prod(promotion.waves)
-            fetches = fetches_of(x.g2s for x in operands)
-            return programs.promoted(*kernel, sets=sets, staggered=staggered, waves=waves, fetches=fetches)
+            return programs.promoted(*kernel, promotion=promotion, fetches=fetches_of(x.g2s for x in operands))
         return programs.multiplied_from_shared(*kernel)

@@ -15,7 +15,7 @@ from cutegen.hardware.mma_atoms import columns_of
 from cutegen.hardware.units import LINE_BYTES, REGISTER_BITS, WARPGROUP, WGMMA_ROWS
 from cutegen.plan.epilogue.pairs import check_warpgroups, rows_of_warpgroup
 from cutegen.plan.epilogue.quantized import check_blocks
-from cutegen.plan.kernel.accumulator import Promotion, in_registers
+from cutegen.plan.kernel.accumulator import PROMOTED_TILES, SCALED_TILES, Promotion, in_registers
 from cutegen.plan.kernel.pipeline import MMA, Role, Turns
 from cutegen.plan.kernel.program import Action, Step
 from cutegen.plan.mma.atoms import (
@@ -615,6 +615,18 @@ def _skipping(spec: GemmSpec, warpgroups: Extents) -> str:
     return "; one that has no rows of a tile's group multiplies nothing" if skips else ""
 
 
+def _k_tiles_per_turn(spec: GemmSpec, whole: bool, sets: int, waves: int) -> int:
+    """Return the k-tiles of a turn of the loop; `whole` k-tiles are promoted, not some together.
+
+    The assembler interleaves the additions of one k-tile with the wait for the next.
+    """
+    if sets > 1:
+        return PROMOTED_TILES
+    if spec.problem.scale_a is None or not whole:
+        return 1
+    return PROMOTED_TILES if waves > 1 else SCALED_TILES
+
+
 def _rank(spec: GemmSpec, option: Extents, cta_tile: Extents, target: Target) -> tuple[bool, int]:
     """Smaller is better: sums fit, then two warpgroups, then the fewest."""
     return lacks_room(spec, option, cta_tile, target) is not None, abs(option[0] - 2)
@@ -712,7 +724,13 @@ class Wgmma(Mma):
                 atom.value,
                 cta_tile.value[:2],
                 widths=columns_of(atom.value),
-                promotion=Promotion(promote_k, sets, staggered=sums is not None and sums.value, waves=in_waves)
+                promotion=Promotion(
+                    promote_k,
+                    sets,
+                    staggered=sums is not None and sums.value,
+                    waves=in_waves,
+                    k_tiles_per_turn=_k_tiles_per_turn(spec, cta_tile.value[2] == promote_k, sets, prod(in_waves)),
+                )
                 if promote_k
                 else None,
             ),

@@ -19,7 +19,7 @@ from cutegen.plan import swapped
 from cutegen.plan.epilogue.pairs import rows_of_warpgroup
 from cutegen.plan.epilogue.store import BUFFERS, WIDTHS, chain_instructions
 from cutegen.plan.mainloop.l2 import LEAST_BYTES, goes_through_once, streams_of
-from cutegen.plan.mainloop.programs import PROMOTED_TILES
+from cutegen.plan.kernel.accumulator import PROMOTED_TILES
 from cutegen.plan.mma import wgmma
 from cutegen.plan.operands.factors import factors_bytes
 from cutegen.plan.operands.staging import DEEPEST, DOUBLE_BUFFERED, capacity_bytes
