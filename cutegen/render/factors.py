@@ -25,11 +25,11 @@ class FactorHoles:
     """Holes of the factors of A or B: each block is of `rows` x `of_k` elements, rows along `mode`.
 
     Those that lanes copy lie at `pointer`, with `stride`; a tile of C needs `needed` of each of the `members` of pairs.
-    `places` is the call that finds those of a thread's sums. A stage `holds` words or factors. The box of factors of a
-    tile of C begins at the block `first` of the matrix `batch`. Along K the box of each of `K_TILES` begins as
-    `along_k` says, and has the k-tile's own at `column`. One of `copies` begins at such a block of rows, and has a
-    place before that of the stage. The CTAs of a cluster whose `mask` the copy has receive it from the one that is
-    `first_of_cluster`.
+    `places` is the call that finds those of a thread's sums, `of_sums` the tensor and the places to read them from:
+    those of rows are held. A stage `holds` words or factors. The box of factors of a tile of C begins at the block
+    `first` of the matrix `batch`. Along K the box of each of `K_TILES` begins as `along_k` says, and has the k-tile's
+    own at `column`. One of `copies` begins at such a block of rows, and has a place before that of the stage. The CTAs
+    of a cluster whose `mask` the copy has receive it from the one that is `first_of_cluster`.
     """
 
     name: str
@@ -41,6 +41,7 @@ class FactorHoles:
     rows: int
     of_k: int
     places: str
+    of_sums: str
     first: str
     copies: tuple[tuple[str, str], ...]
     batch: str
@@ -178,7 +179,8 @@ def _holes(plan: GemmPlan, x: OperandPath, batch: str, members: int, *, k_tiles:
         places = f"places_of_pairs({places}, CTA_{mode.upper()} // 2, {x.tile[0] // 2})"
         if _in_boxes(x):
             first, extents = f"({first}, 0)", extents_of_members(x)
-    tensor = tensor_holes(plan.launch.tensor(x.name))
+    places = places if members > 1 else f"places_of_factors({places})"
+    tensor, factors = tensor_holes(plan.launch.tensor(x.name)), f"s{epilogue.title(x.name)}, {places}"
     return FactorHoles(
         name=x.name,
         title=epilogue.title(x.name),
@@ -188,7 +190,8 @@ def _holes(plan: GemmPlan, x: OperandPath, batch: str, members: int, *, k_tiles:
         extents=extents,
         rows=rows,
         of_k=of_k,
-        places=places if members > 1 else f"places_of_factors({places})",
+        places=places,
+        of_sums=f"from_first({factors})" if rows == 1 else factors,
         first=first,
         batch=batch,
         holds=f"a factor for each block of {rows} x {of_k}"

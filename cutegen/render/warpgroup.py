@@ -24,7 +24,7 @@ from cutegen.render.tensors import TensorHoles, tensor_holes
 from cutegen.spec import STORE
 
 WAIT_FOR = "functions/waits.py.j2#wait_for"
-"""The wait for a stage that polls: with promoted sums that are not scaled it is up to 1 % slower than `mbarrier_wait`."""
+"""The wait for a stage that polls."""
 REST_BARRIER = 8
 """The `bar.sync` of all threads that multiply: 0 is that of the begin, and warpgroups have the next ones."""
 MOST_AT_ONCE = 8

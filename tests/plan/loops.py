@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cutegen.plan.kernel.accumulator import Promotion
 from cutegen.plan.kernel.pipeline import MMA, PRODUCER, THREADS, Role, Turns
 from cutegen.plan.kernel.program import Action, KernelLoop
 from cutegen.plan.mainloop import programs
@@ -36,7 +37,7 @@ def multiplied_from_shared(stages: int, k_blocks: int, turns: Turns | None = Non
     return programs.multiplied_from_shared((mma, FETCH), pipelines, k_blocks)
 
 
-def promoted(stages: int, k_blocks: int, sets: int) -> KernelLoop:
+def promoted(stages: int, k_blocks: int, promotion: Promotion) -> KernelLoop:
     mma = warpgroups()
     ab = programs.copied_in_bulk(mma, stages, STAGE_BYTES)
-    return programs.promoted((mma, FETCH), (ab,), k_blocks, sets=sets)
+    return programs.promoted((mma, FETCH), (ab,), k_blocks, promotion=promotion)

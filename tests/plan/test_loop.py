@@ -16,6 +16,7 @@ from cutegen.build import Cache, build
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import EmissionError, ProofError
 from cutegen.plan import GemmPlan, plan
+from cutegen.plan.kernel.accumulator import PROMOTED_TILES, SCALED_TILES, Promotion
 from cutegen.plan.kernel.pipeline import Turns
 from cutegen.plan.kernel.program import HANDSHAKES, Action, Check, KernelLoop, Step
 from cutegen.plan.kernel.timeline import shown
@@ -33,8 +34,9 @@ LOOPS = {
     "tma": produced(4, 4),
     "wgmma": multiplied_from_shared(4, 4),
     "wgmma, ends in turns": multiplied_from_shared(3, 4, Turns.LAST_K_TILES),
-    "promoted": promoted(4, 2, 1),
-    "promoted, two sets": promoted(4, 2, 2),
+    "promoted": promoted(4, 2, Promotion(128)),
+    "promoted, two sets": promoted(4, 2, Promotion(128, 2, k_tiles_per_turn=PROMOTED_TILES)),
+    "scaled, in turns": promoted(4, 2, Promotion(128, k_tiles_per_turn=SCALED_TILES)),
 }
 
 

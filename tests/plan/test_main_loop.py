@@ -12,10 +12,10 @@ import cutegen
 from cutegen.api import build_request
 from cutegen.build import Cache, build
 from cutegen.plan import GemmPlan
+from cutegen.plan.kernel.accumulator import PROMOTED_TILES, Promotion
 from cutegen.plan.kernel.pipeline import Turns
 from cutegen.plan.kernel.program import Action, Range, RangeName, Step
 from cutegen.plan.kernel.timeline import Slot, residences, slots
-from cutegen.plan.mainloop.programs import PROMOTED_TILES
 from cutegen.run import Kernel
 from cutegen.verify import random_operands
 from tests.plan.loops import multiplied_from_shared, pipelined, promoted
@@ -199,10 +199,10 @@ def test_which_warpgroup_leaves_its_stage_before_its_turn_is_in_the_source(kerne
     assert alone == [(1, 0), (0, 1)]
 
 
-@pytest.mark.parametrize("sets", [1, 2])
-def test_with_two_sets_a_stage_is_free_a_k_tile_later(sets: int) -> None:
+@pytest.mark.parametrize(("sets", "turn"), [(1, 1), (1, PROMOTED_TILES), (2, PROMOTED_TILES)])
+def test_with_two_sets_a_stage_is_free_a_k_tile_later(sets: int, turn: int) -> None:
     """All but a turn's last k-tile are waited for behind the next one's multiplications."""
-    first = slots(promoted(4, 2, sets), PROMOTED_TILES + 1)
+    first = slots(promoted(4, 2, Promotion(128, sets, k_tiles_per_turn=turn)), PROMOTED_TILES + 1)
     refilled = {
         step.k_tile - 4: slot.k_tile
         for slot in first

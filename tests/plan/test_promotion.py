@@ -9,7 +9,7 @@ import pytest
 
 from cutegen.errors import SpecError
 from cutegen.plan import plan
-from cutegen.plan.kernel.accumulator import Promotion
+from cutegen.plan.kernel.accumulator import PROMOTED_TILES, Promotion
 from cutegen.plan.mma.wgmma import choose_promotion
 from cutegen.spec import GemmSpec, Mma, Operand, Tile
 from tests.plan.specs import promoted_k
@@ -100,7 +100,8 @@ def test_how_promoted_sums_are_held_is_said(parts: dict[str, Any], chosen: str, 
     assert decision.chosen == chosen
     promotion = found.mma.accumulator.promotion
     assert promotion is not None
-    assert promotion == Promotion(promotion.k, 2 if "two sets" in chosen else 1, staggered)
+    sets, turn = (2, PROMOTED_TILES) if "two sets" in chosen else (1, 1)
+    assert promotion == Promotion(promotion.k, sets, staggered, k_tiles_per_turn=turn)
     assert decision.rejected
 
 

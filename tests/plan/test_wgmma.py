@@ -12,7 +12,7 @@ import pytest
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import ProofError, SpecError
 from cutegen.plan import GemmPlan, plan
-from cutegen.plan.kernel.accumulator import Promotion
+from cutegen.plan.kernel.accumulator import PROMOTED_TILES, Promotion
 from cutegen.plan.kernel.program import Action
 from cutegen.plan.prove import prove
 from cutegen.plan.values.fragments import ByDescriptor
@@ -126,7 +126,7 @@ def test_promoted_sums_in_two_sets_want_the_registers_of_three() -> None:
     """68 sums for each thread, three times, and 32 others are 236: more than the 232 beside producers with 40."""
     of_bytes = replace(gemm(dtype="e4m3", c_dtype="f16"), family="sm90", tile=Tile((128, 136, 128)))
     found = planned(of_bytes)
-    assert found.mma.accumulator.promotion == Promotion(128, 2, staggered=True)
+    assert found.mma.accumulator.promotion == Promotion(128, 2, staggered=True, k_tiles_per_turn=PROMOTED_TILES)
     assert found.mma.accumulator.registers == 3 * 68
     assert [role.registers for role in found.roles] == [240, 24, 24]
 

@@ -301,9 +301,10 @@ def promoted(
 ) -> KernelLoop:
     """Like `multiplied_from_shared`, but with a wait for each k-tile, so that its sums can be promoted.
 
-    The other warpgroup's multiplications keep tensor cores busy meanwhile, and with two `sets` of registers for the
-    tensor core's sums a warpgroup's own do. Of the k-tiles of a turn all but the last are waited for then, and their
-    stages released, after the next one's multiplications are issued. The remaining k-tiles run one by one. If `staggered`, the second warpgroup begins when the second k-tile has arrived, if there is one. In `waves` a k-tile
+    The other warpgroup's multiplications keep tensor cores busy meanwhile, and with two sets of registers for the
+    tensor core's sums a warpgroup's own do: all but the last k-tile of a turn are waited for, and their stages
+    released, after the next one's multiplications are issued. The k-tiles after the whole turns run one by one. If they
+    are staggered, the second warpgroup begins when the second k-tile has arrived, if there is one. In waves a k-tile
     has as many groups of multiplications, each waited for before the next. `fetches` are the copies of a k-tile.
     """
     take, give = _turn(pipelines)

@@ -5,7 +5,6 @@
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from math import prod
 from typing import ClassVar
 
 import numpy as np

@@ -18,8 +18,8 @@ from cutegen.hardware.units import LINE_BYTES, MAX_CLUSTER_CTAS, WARPGROUP, WGMM
 from cutegen.plan import swapped
 from cutegen.plan.epilogue.pairs import rows_of_warpgroup
 from cutegen.plan.epilogue.store import BUFFERS, WIDTHS, chain_instructions
-from cutegen.plan.mainloop.l2 import LEAST_BYTES, goes_through_once, streams_of
 from cutegen.plan.kernel.accumulator import PROMOTED_TILES
+from cutegen.plan.mainloop.l2 import LEAST_BYTES, goes_through_once, streams_of
 from cutegen.plan.mma import wgmma
 from cutegen.plan.operands.factors import factors_bytes
 from cutegen.plan.operands.staging import DEEPEST, DOUBLE_BUFFERED, capacity_bytes
@@ -191,14 +191,15 @@ def _candidates(
         ("swap", False, schedule.swap),
     ):
         rows = _having(rows, key, open_value, asked)
-    rows = [row for row in rows if wide or not _has_waves_of_rows(spec, target, row)] or rows
+    rows = [row for row in rows if wide or not _has_waves_of_rows(spec, target, problem, row)] or rows
     rows = [row for row in rows if _holds_factors(spec, target, row)] or rows
     for row in _added_as_asked(_of_whole_blocks(spec, rows), schedule):
         candidate = candidate_of(spec, target, row)
         if candidate.stages >= DOUBLE_BUFFERED:
             span = 1.0 if _span_bytes(spec, row) == LINE_BYTES else NARROW_SPAN
-            correction = row.correction * _of_bytes(spec, target, problem, row) * span
-            yield replace(row, correction=correction), candidate
+            fitted = _of_scaled(spec, problem, row)
+            correction = fitted or row.correction * _of_bytes(spec, target, problem, row)
+            yield replace(row, correction=correction * span), candidate
 
 
 def _holds_factors(spec: GemmSpec, target: Target, row: KernelConfig) -> bool:
@@ -210,9 +211,9 @@ def _holds_factors(spec: GemmSpec, target: Target, row: KernelConfig) -> bool:
     return wgmma.holds_factors(asked, (*row.warpgroups, 1), row.cta, target)
 
 
-def _has_waves_of_rows(spec: GemmSpec, target: Target, row: KernelConfig) -> bool:
+def _has_waves_of_rows(spec: GemmSpec, target: Target, problem: ProblemShape, row: KernelConfig) -> bool:
     """Return whether scaled sums of the row's tile do not fit at once: such kernels have no fitted time."""
-    if spec.problem.scale_a is None:
+    if spec.problem.scale_a is None or _of_scaled(spec, problem, row):
         return False
     multiplied = _multiplied(spec) if row.swap else spec
     asked = replace(multiplied, schedule=replace(spec.schedule, consumers=row.consumers))
@@ -251,6 +252,8 @@ def _for_elements(spec: GemmSpec, compared: tuple[KernelConfig, ...]) -> Iterato
             *warpgroup_rows.PROMOTED,
             *(warpgroup_rows.QUANTIZED_PAIRS * of_pairs),
         )
+        if spec.problem.scale_a is not None:
+            compared = tuple(warpgroup_rows.each_kernel_once((*warpgroup_rows.SCALED, *compared)))
     for row in (found for each in compared if (found := _with_pairs(spec, each)) is not None):
         m, n, k = row.cta
         k = k * 2 // element_bytes
@@ -288,7 +291,7 @@ def _of_bytes(spec: GemmSpec, target: Target, problem: ProblemShape, row: Kernel
         scaled = spec.problem.scale_a is not None  # corrections of factors were measured with one set
         sets = 1 if scaled else wgmma.promoted_sets(asked, (*row.warpgroups, 1), row.cta, target, row.cta[2])
         promoted = PROMOTED_CORRECTIONS.get((row.consumers, prod(row.warpgroups), sets), warpgroup_rows.UNMEASURED)
-        return promoted * (_of_factors(spec, target, problem, row) if scaled else 1.0)
+        return promoted * (_of_factors(spec, problem, row) if scaled else 1.0)
     a, c = (dtype(each.dtype) for each in (spec.problem.a, spec.problem.c))
     return (
         warpgroup_rows.WIDE_EXCHANGED
@@ -297,18 +300,23 @@ def _of_bytes(spec: GemmSpec, target: Target, problem: ProblemShape, row: Kernel
     )
 
 
-def _of_factors(spec: GemmSpec, target: Target, problem: ProblemShape, row: KernelConfig) -> float:
+def _of_scaled(spec: GemmSpec, problem: ProblemShape, row: KernelConfig) -> float | None:
+    """Return the whole correction of a row with scaled sums, if its kernel was measured with them."""
+    if spec.problem.scale_a is None or row.swap or row.slices > 1 or row.consumers == PINGPONG:
+        return None
+    if is_streamed(spec, problem):
+        return None
+    return warpgroup_rows.SCALED_CORRECTIONS.get((row.cta[:2], row.warpgroups, row.cluster))
+
+
+def _of_factors(spec: GemmSpec, problem: ProblemShape, row: KernelConfig) -> float:
     """Return the correction for sums that are scaled by factors of blocks, relative to promoted ones."""
     if row.swap and is_streamed(spec, problem):
         return 1.0
     if prod(row.warpgroups) == 3:
         return warpgroup_rows.SCALED_EXCHANGED if row.swap else 1.0
     k_tiles = -(-problem.k // (row.cta[2] * row.slices))
-    rest = k_tiles % PROMOTED_TILES
-    tiles = problem.batch * -(-problem.m // row.cta[0]) * -(-problem.n // row.cta[1])
-    if (row.cta[:2], row.warpgroups, row.swap) == ((128, 128), (2, 1), False) and tiles >= GPUS[target.name].sms:
-        return (warpgroup_rows.SCALED_TURN * (k_tiles - rest) + warpgroup_rows.SCALED_REST * rest) / max(k_tiles, 1)
-    short = warpgroup_rows.SCALED_SHORT if rest == k_tiles else 1.0
+    short = warpgroup_rows.SCALED_SHORT if k_tiles < PROMOTED_TILES else 1.0
     if row.swap:
         return warpgroup_rows.SCALED_EXCHANGED * short
     return short * (
