@@ -125,10 +125,10 @@ WARPGROUPS = {
     "sm90_hgemm_tn": multiplied_from_shared(4, 4, Turns.LAST_K_TILES),
     "ends_in_turns": multiplied_from_shared(3, 1, Turns.LAST_K_TILES),
     "cluster_ends_in_turns": multiplied_from_shared(2, 1, Turns.LAST_K_TILES),
-    "e4m3_at_once": promoted(2, 2, 1),
-    "e4m3_promoted_every_second": promoted(2, 2, 1),
-    "sm90_e4m3_tn": promoted(6, 4, 2),
-    "cluster_of_e4m3": promoted(2, 4, 2),
+    "e4m3_at_once": promoted(2, 2, Promotion(128)),
+    "e4m3_promoted_every_second": promoted(2, 2, Promotion(128)),
+    "sm90_e4m3_tn": promoted(6, 4, Promotion(128, 2, k_tiles_per_turn=PROMOTED_TILES)),
+    "cluster_of_e4m3": promoted(2, 4, Promotion(128, 2, k_tiles_per_turn=PROMOTED_TILES)),
 }
 """Cooperative and ping-pong, that end in turns, and promoted sums in one set of registers and in two."""
 FAST = {"tn", "pingpong", "ends_in_turns", "e4m3_at_once", "e4m3_promoted_every_second"}
