@@ -42,7 +42,7 @@ SUMMARY = {
     "wgrad": ("gradients of experts' weights, bf16", "grouped.md"),
     "scaled": ("e4m3 with factors of 1 x 128 and 128 x 128", "block_scales.md"),
 }
-TITLE_OF = {"torch": "torch", "quack": "QuACK"}
+TITLE_OF = {"torch": "torch", "quack": "QuACK", "deepgemm": "DeepGEMM"}
 
 Row = Mapping[str, Any]
 
@@ -60,14 +60,14 @@ def ratios(row: Row) -> dict[str, float]:
 
 def table(name: str, rows: Mapping[str, Row]) -> str:
     """Return one table in Markdown, with the geometric mean and the least of cutegen's speed over the best other's."""
-    others = [(each, title) for each, title in (("torch", TORCH.get(name, "")), ("quack", "QuACK")) if _has(each, rows)]
+    others = [each for each in TITLE_OF if _has(each, rows)]
     titles = [TITLES[name], "floor, us", "cutegen, us", "of the floor"]
-    titles += [f"x {'torch, ' if each == 'torch' else ''}{title}" for each, title in others]
+    titles += [f"x {TITLE_OF[each]}{f', {TORCH[name]}' if each == 'torch' else ''}" for each in others]
     lines = [_line(titles), _line("---" for _ in titles)]
     for key, row in rows.items():
         ours = row["graph_us"]["cutegen"]
         cells = [key, _us(row["floor_us"]), _us(ours), f"{100 * row['floor_us'] / ours:.0f} %"]
-        lines.append(_line([*cells, *(f"{ratios(row)[each]:.2f}" for each, _ in others)]))
+        lines.append(_line([*cells, *(f"{ratios(row)[each]:.2f}" for each in others)]))
     if others:
         mean, least, _ = against_the_best(rows)
         lines += ["", f"Against the best other: {mean:.2f} on average (geometric mean), {least:.2f} at least."]
@@ -86,7 +86,7 @@ def summary(products: Mapping[str, Mapping[str, Row]]) -> str:
     for name, (what, page) in SUMMARY.items():
         rows = products[name]
         mean, least, largest = against_the_best(rows)
-        others = " and ".join(TITLE_OF[each] for each in TITLE_OF if _has(each, rows))
+        others = ", ".join(TITLE_OF[each] for each in TITLE_OF if _has(each, rows))
         lines.append(_line([f"[{what}]({page})", str(len(rows)), others, f"{mean:.2f} ({least:.2f} to {largest:.2f})"]))
     return "\n".join(lines)
 
