@@ -587,6 +587,8 @@ CLUSTERED_SPLITS = (2, 4, 8)
 LARGEST_SPLIT = 128 * 128
 """Most elements of a tile for which splitting K pays off."""
 SCALED_FEW = (
+    KernelConfig((64, 64, 64), (1, 1), COOPERATIVE, (1, 2, 1), False, 1, UNMEASURED, 0.88),
+    KernelConfig((128, 32, 64), (2, 1), COOPERATIVE, ALONE, True, 1, UNMEASURED, 0.87),
     *(
         KernelConfig((64, n, 64), (1, 1), COOPERATIVE, cluster, False, 1, NEVER_MEASURED)
         for n in (96, 192)
@@ -598,7 +600,8 @@ SCALED_FEW = (
         for swap in (False, True)
     ),
 )
-"""Additional rows for few rows of A with factors of blocks, which stream B: narrow shares of it, or slices of K.
+"""Rows for few rows of A with factors of blocks, which stream B: narrow shares of it, or slices of K, and the two tiles
+whose times were 0.9 of what they are predicted beside others (H200, 2026-11-29, 160 of `tune`'s candidates).
 
 On an H200 (2026-11-28, `tune`'s candidates in CUDA graphs) 64 x 24576 x 1536 takes 14.3 us with 64x192, predicted
 14.0, and 16.7 with the fastest of the other rows.

@@ -93,8 +93,8 @@ def compared_rows(
     if spec.problem.groups is not None and spec.problem.groups.of == "m":
         compared = (*warpgroup_rows.OF_GROUPS, *compared)
     if is_streamed(spec, problem):
-        others = (*(warpgroup_rows.SCALED_FEW if spec.problem.scale_a else ()), *others)
-        return tuple(map(as_streamed, warpgroup_rows.each_kernel_once((*compared, *others))))
+        few = warpgroup_rows.SCALED_FEW if spec.problem.scale_a else ()
+        return tuple(map(as_streamed, warpgroup_rows.each_kernel_once((*few, *compared, *others))))
     if is_small(spec, problem):
         small = warpgroup_rows.rows_of(problem)
         compared = small if _leaves_kernel_open(spec) else (*small, *compared)
