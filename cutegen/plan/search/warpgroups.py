@@ -306,7 +306,10 @@ def _of_scaled(spec: GemmSpec, problem: ProblemShape, row: KernelConfig) -> floa
         return None
     if is_streamed(spec, problem):
         return None
-    return warpgroup_rows.SCALED_CORRECTIONS.get((row.cta[:2], row.warpgroups, row.cluster))
+    found = warpgroup_rows.SCALED_CORRECTIONS.get((row.cta[:2], row.warpgroups, row.cluster))
+    if found is None or spec.problem.groups is None or row.cluster == ALONE:
+        return found
+    return found * warpgroup_rows.SCALED_GROUPS_CLUSTERED
 
 
 def _of_factors(spec: GemmSpec, problem: ProblemShape, row: KernelConfig) -> float:
