@@ -86,7 +86,8 @@ def summary(products: Mapping[str, Mapping[str, Row]]) -> str:
     for name, (what, page) in SUMMARY.items():
         rows = products[name]
         mean, least, largest = against_the_best(rows)
-        others = ", ".join(TITLE_OF[each] for each in TITLE_OF if _has(each, rows))
+        *names, last = (TITLE_OF[each] for each in TITLE_OF if _has(each, rows))
+        others = f"{', '.join(names)} and {last}" if names else last
         lines.append(_line([f"[{what}]({page})", str(len(rows)), others, f"{mean:.2f} ({least:.2f} to {largest:.2f})"]))
     return "\n".join(lines)
 
