@@ -260,7 +260,7 @@ SCALED_CORRECTIONS: Mapping[tuple[object, ...], float] = {
 }
 """Those corrections, by tile of C, warpgroups and cluster."""
 SCALED_GROUPS_CLUSTERED = 0.85
-"""A further correction of clusters for groups of rows: the model takes them for a batch, with which clusters are slower.
+"""A further correction of clusters for groups of rows: the model takes them for a batch, where clusters are slower.
 
 On an H200 (2026-11-29, in bursts) 8 groups of 4096 x 7168 x 2048, 8 of 1024 x 4096 x 7168 and 32 of 256 rows took 705,
 369 and 490 us with 192 x 128 in clusters of 1 x 2, and 713, 373 and 509 without them.
