@@ -133,6 +133,11 @@ class Distribution(StrEnum):
     ZIPF = "zipf"
     HOT = "hot"
 
+    @property
+    def even(self) -> bool:
+        """True if all groups but one at most have the same size, which routers do not give them: tiles may just fit."""
+        return self in (Distribution.UNIFORM, Distribution.HOT)
+
     def sizes(self, rows: int, groups: int, seed: int = 0) -> tuple[int, ...]:
         """Return the size of each group; their sum is `rows`.
 

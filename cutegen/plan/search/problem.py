@@ -31,7 +31,7 @@ from cutegen.support.words import extents, plural
 # Groups of uneven sizes, as a performance model sees them: the work of the busiest CTA over that of even groups.
 #
 # Routers spread rows unevenly, and a group's last tile costs a whole one. So kernels of groups are chosen by the mean
-# of their times over named distributions, which is also the time that their plans predict.
+# of their times over the uneven ones of named distributions, which is also the time that their plans predict.
 
 
 Block = tuple[int, int, int]
@@ -43,10 +43,10 @@ FITTING_ROWS, FITTING = 144, 0.92
 """Factor on the time of ping-pong kernels with at most that many rows of groups as columns of their tiles, where groups
 fill one.
 
-Power bounds the products of large groups: on an H200 (2026-11-29) most kernels of six such products multiplied at 600
-to 670 TFLOP/s, the dead rows of a group's last tile included, whatever their tiles. So the tiles that groups fill best
-win. With 112 to 144 rows they took 0.63 to 0.99 times as long as predicted, 0.84 in the middle; others 0.96
-(docs/grouped.md).
+Power bounds large groups: on an H200 (2026-11-29) most kernels of six products multiplied 600 to 700 TFLOP/s, the dead
+rows of a group's last tile included, so that the tiles that groups fill best are fastest. With 112 to 144 rows they
+took 0.63 to 0.99 times as long as predicted, 0.84 in the middle; those of 160 rows or columns, which would be chosen
+otherwise, 0.81 to 1.05 and 0.93.
 """
 WIDEST_ROWS, WIDER = 192, 1.15
 """Factor on the time of a tile of warpgroups with more rows of packed groups than that (docs/grouped.md).

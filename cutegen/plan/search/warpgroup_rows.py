@@ -193,7 +193,10 @@ PROMOTED = (
 )
 """Additional rows for promoted sums."""
 OF_GROUPS = (KernelConfig((128, 112, 64), (1, 1), PINGPONG, ALONE, True, 1, 0.873, 1.07),)
-"""Additional rows for groups of rows, with the corrections of the tile that is not swapped."""
+"""Additional rows for groups of rows, with the corrections of the same tile without `swap`.
+
+On an H200 (2026-11-29) 16 groups of 179 to 322 rows, 16384 x 5120, took 1,242 us with it, 1,403 with the next of 22.
+"""
 QUANTIZED_PAIRS = tuple(
     KernelConfig((128, 256, 64), (2, 1), COOPERATIVE, cluster, False, 1, correction, overall)
     for cluster, correction, overall in ((ALONE, 0.999, 0.97), ((2, 1, 1), 1.01, 1.02))

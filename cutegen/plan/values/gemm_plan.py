@@ -374,15 +374,15 @@ class TimesOfSizes:
 
     @property
     def mean_us(self) -> float:
-        """The mean over these distributions."""
-        return fmean(us for _, us in self.named)
+        """The mean over the uneven ones of these distributions: by even ones a tile that just fits would win."""
+        return fmean(us for each, us in self.named if not each.even)
 
 
 @dataclass(frozen=True, slots=True)
 class PredictedTime:
     """Microseconds of one launch on a target's reference GPU, and the word for them (`foretold`, or `AT_LEAST`).
 
-    With groups they are the mean of those `of_sizes`, distributions of their rows.
+    With groups they are the mean of those `of_sizes`, uneven distributions of their rows.
     """
 
     us: float
@@ -405,17 +405,18 @@ class PredictedTime:
 def sizes_line(time: PredictedTime) -> tuple[str, ...]:
     """Return the sentence that says the times of sizes, and how much longer the worst takes than the best, if any.
 
-    >>> of_sizes = TimesOfSizes(((Distribution.UNIFORM, 2.0), (Distribution.HOT, 4.0)), sum)
+    >>> of_sizes = TimesOfSizes(((Distribution.HOT, 2.0), (Distribution.ZIPF, 4.0)), sum)
 
-    >>> print(*sizes_line(PredictedTime(3.0, "predicted", "", of_sizes)))
-    sizes of groups: uniform 2 us, hot 4 us; kernels are chosen by their mean; the worst takes 2.00 times the best
+    >>> print(*sizes_line(PredictedTime(4.0, "predicted", "", of_sizes)))
+    sizes of groups: hot 2 us, zipf 4 us; kernels are chosen by the mean of zipf; the worst takes 2.00 times the best
     """
     if time.of_sizes is None:
         return ()
     listed = ", ".join(f"{each} {shown_us(us)}" for each, us in time.of_sizes.named)
     found = [us for _, us in time.of_sizes.named]
+    uneven = ", ".join(each for each, _ in time.of_sizes.named if not each.even)
     worst = f"the worst takes {max(found) / min(found):.2f} times the best"
-    return (f"sizes of groups: {listed}; kernels are chosen by their mean; {worst}",)
+    return (f"sizes of groups: {listed}; kernels are chosen by the mean of {uneven}; {worst}",)
 
 
 def shown_us(us: float) -> str:
