@@ -169,17 +169,14 @@ def _multiply_parts(plan: GemmPlan) -> tuple[str, ...]:
         f"functions/wgmma.py.j2#{release}",
     )
     if scales(plan):
+        assert promotion is not None
+        scaled = (WAIT_FOR, *multiply, *scaling_parts(plan))
+        k_tiles = f"mainloops/scaled_{'in_turns' if promotion.k_tiles_per_turn > 1 else 'singly'}.py.j2"
         if in_waves:
-            waves = "mainloops/scaling_waves.py.j2", "functions/factors.py.j2#add_scaled_wave"
-            return (WAIT_FOR, *multiply, *scaling_parts(plan), *waves)
-        way = "two_sets" if two_sets else "each" if promotion and promotion.k == plan.cta_tile[2] else "some"
-        return (
-            WAIT_FOR,
-            *multiply,
-            *scaling_parts(plan),
-            "mainloops/scaled_sums.py.j2",
-            f"mainloops/scaling_{way}.py.j2",
-        )
+            return (*scaled, "mainloops/scaling_waves.py.j2", "functions/factors.py.j2#add_scaled_wave", k_tiles)
+        way = "two_sets" if two_sets else "each" if promotion.k == plan.cta_tile[2] else "some"
+        loop = "mainloops/scaled_sums.py.j2", f"mainloops/scaling_{way}.py.j2"
+        return (*scaled, *loop, *((k_tiles,) if way == "each" else ()))
     if promotion is not None:
         way = "each" if promotion.k == plan.cta_tile[2] else "some"
         return (*multiply, *rest, f"mainloops/promoting_{'two_sets' if two_sets else way}.py.j2")

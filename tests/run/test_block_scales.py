@@ -406,7 +406,7 @@ def test_an_empty_k_reads_no_factor(k: int, aligns: tuple[int | None, int | None
 @pytest.mark.dsl
 @pytest.mark.slow
 def test_factors_of_a_and_of_b_exchanged_are_noticed(kernels: Cache) -> None:
-    edit = replaced("read_factors(tScaleB, places_b, 0, stage)", "read_factors(tScaleA, places_b, 0, stage)", IN_LOOPS)
+    edit = replaced("read_factors(tScaleB, places_b, 0, stage)", "read_factors(tScaleA, places_b, 0, stage)")
     planned, kernel = made(Setting((ROWS, ROWS)), kernels, edit)
     assert any(failure(planned, kernel, *call) for call in CALLS)
 

@@ -372,6 +372,10 @@ def _groups(spec: GemmSpec, warpgroups: Extents) -> int:
 
 
 DEFAULT_K = 128
+MOST_FACTORS_OF_TURN = 8
+"""Factors of a thread with which a loop that scales sums has turns of several k-tiles: with 17 beside 180 sums such a
+turn spilled 104 bytes (ptxas 13, 256 x 120 for two warpgroups).
+"""
 SUMS, TWO_SETS, ONE_SET = "schedule.promoted_sums", "two sets in turn", "one set"
 BEHIND = "the second warpgroup one k-tile later"
 
@@ -615,14 +619,14 @@ def _skipping(spec: GemmSpec, warpgroups: Extents) -> str:
     return "; one that has no rows of a tile's group multiplies nothing" if skips else ""
 
 
-def _k_tiles_per_turn(spec: GemmSpec, whole: bool, sets: int, waves: int) -> int:
-    """Return the k-tiles of a turn of the loop; `whole` k-tiles are promoted, not some together.
+def _k_tiles_per_turn(spec: GemmSpec, whole: bool, sets: int, waves: int, factors: int) -> int:
+    """Return the k-tiles of a turn of the loop; `whole` k-tiles are promoted, with so many `factors` of a thread.
 
     The assembler interleaves the additions of one k-tile with the wait for the next.
     """
     if sets > 1:
         return PROMOTED_TILES
-    if spec.problem.scale_a is None or not whole:
+    if spec.problem.scale_a is None or not whole or factors > MOST_FACTORS_OF_TURN:
         return 1
     return PROMOTED_TILES if waves > 1 else SCALED_TILES
 
@@ -729,7 +733,13 @@ class Wgmma(Mma):
                     sets,
                     staggered=sums is not None and sums.value,
                     waves=in_waves,
-                    k_tiles_per_turn=_k_tiles_per_turn(spec, cta_tile.value[2] == promote_k, sets, prod(in_waves)),
+                    k_tiles_per_turn=_k_tiles_per_turn(
+                        spec,
+                        cta_tile.value[2] == promote_k,
+                        sets,
+                        prod(in_waves),
+                        sum(_factors_held(spec, warpgroups.value, cta_tile.value)),
+                    ),
                 )
                 if promote_k
                 else None,
