@@ -252,7 +252,7 @@ def _for_elements(spec: GemmSpec, compared: tuple[KernelConfig, ...]) -> Iterato
             *warpgroup_rows.PROMOTED,
             *(warpgroup_rows.QUANTIZED_PAIRS * of_pairs),
         )
-        if spec.problem.scale_a is not None:
+        if _is_scaled_by_blocks(spec):
             compared = tuple(warpgroup_rows.each_kernel_once((*warpgroup_rows.SCALED, *compared)))
     for row in (found for each in compared if (found := _with_pairs(spec, each)) is not None):
         m, n, k = row.cta
@@ -300,11 +300,16 @@ def _of_bytes(spec: GemmSpec, target: Target, problem: ProblemShape, row: Kernel
     )
 
 
+def _is_scaled_by_blocks(spec: GemmSpec) -> bool:
+    """Return whether factors scale sums, and one of B many columns: with one for each, a thread reads dozens."""
+    return spec.problem.scale_b is not None and spec.problem.scale_b.block[0] > 1
+
+
 def _of_scaled(spec: GemmSpec, problem: ProblemShape, row: KernelConfig) -> float | None:
     """Return the whole correction of a row with scaled sums, if its kernel was measured with them."""
-    if spec.problem.scale_a is None or row.swap or row.slices > 1 or row.consumers == PINGPONG:
+    if row.swap or row.slices > 1 or row.consumers == PINGPONG:
         return None
-    if is_streamed(spec, problem):
+    if not _is_scaled_by_blocks(spec) or is_streamed(spec, problem):
         return None
     found = warpgroup_rows.SCALED_CORRECTIONS.get((row.cta[:2], row.warpgroups, row.cluster))
     if found is None or spec.problem.groups is None or row.cluster == ALONE:
