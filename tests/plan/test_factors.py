@@ -126,6 +126,14 @@ def test_the_tile_that_an_h200_multiplies_faster_is_chosen(problem: Any, tall: i
     assert times[found.cta_tile] <= 1.03 * min(times.values())
 
 
+def test_a_factor_of_each_column_has_no_tile_in_waves() -> None:
+    """A thread of 256 x 128 would read 36 factors for each k-tile: its time was measured with five."""
+    found = plan(spec(b=ROWS), "sm_90", ProblemShape(4096, 7168, 16384))
+    assert isinstance(found, GemmPlan)
+    assert found.mma.accumulator.promotion is not None
+    assert found.mma.accumulator.promotion.waves == (1, 1)
+
+
 @pytest.mark.parametrize(
     ("tile", "turn"),
     [((256, 128, 128), PROMOTED_TILES), ((192, 128, 128), SCALED_TILES), ((128, 128, 64), 1)],
