@@ -13,6 +13,7 @@ from typing import Any
 
 from cutegen.algebra import Extents
 from cutegen.contract.problem import QUANTIZED_BLOCK, ProblemShape
+from cutegen.contract.tensor_map import MAX_BOX_ELEMS
 from cutegen.hardware import GPUS, Gpu, Instruction, Issuer, Target, dtype
 from cutegen.hardware.units import LINE_BYTES, MAX_CLUSTER_CTAS, WARPGROUP, WGMMA_ROWS
 from cutegen.plan import swapped
@@ -253,7 +254,10 @@ def _for_elements(spec: GemmSpec, compared: tuple[KernelConfig, ...]) -> Iterato
             *(warpgroup_rows.QUANTIZED_PAIRS * of_pairs),
         )
         if _is_scaled_by_blocks(spec):
-            compared = tuple(warpgroup_rows.each_kernel_once((*warpgroup_rows.SCALED, *compared)))
+            # A box of factors of a packed group begins up to 3 before the tile's.
+            grouped = spec.problem.groups is not None
+            scaled = (row for row in warpgroup_rows.SCALED if not grouped or row.cta[0] < MAX_BOX_ELEMS)
+            compared = tuple(warpgroup_rows.each_kernel_once((*scaled, *compared)))
     for row in (found for each in compared if (found := _with_pairs(spec, each)) is not None):
         m, n, k = row.cta
         k = k * 2 // element_bytes
@@ -281,7 +285,8 @@ def _with_pairs(spec: GemmSpec, row: KernelConfig) -> KernelConfig | None:
     if rows == WGMMA_ROWS and m == row.cta[0]:
         return row
     groups = 1 if row.consumers == PINGPONG else m // rows
-    return replace(row, cta=(m, n, k), warpgroups=(groups, 1))
+    fewer = warpgroup_rows.NEVER_MEASURED if groups < prod(row.warpgroups) else 1.0
+    return replace(row, cta=(m, n, k), warpgroups=(groups, 1), correction=row.correction * fewer)
 
 
 def _of_bytes(spec: GemmSpec, target: Target, problem: ProblemShape, row: KernelConfig) -> float:
