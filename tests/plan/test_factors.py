@@ -18,7 +18,8 @@ from cutegen.plan.kernel.handshakes import prove_handshakes
 from cutegen.plan.operands.factors import factors_bytes, most_blocks
 from cutegen.plan.prove import prove
 from cutegen.plan.values.fragments import ReadByThreads
-from cutegen.spec import Factors, G2s, G2sFactors, GemmSpec, Mma, Operand, Problem, Schedule, Tile
+from cutegen.spec import Epilogue, Factors, G2s, G2sFactors, GemmSpec, Mma, Operand, Problem, Schedule, Tile
+from cutegen.spec.parts import Paired
 
 ROWS, BLOCKS = Factors((1, 128)), Factors((128, 128))
 LANES = G2sFactors("cp.async.ca")
@@ -124,6 +125,15 @@ def test_the_tile_that_an_h200_multiplies_faster_is_chosen(problem: Any, tall: i
     assert isinstance(found, GemmPlan)
     times = {(256, 128, 128): tall, (192, 128, 128): of_three, (128, 128, 128): of_two}
     assert times[found.cta_tile] <= 1.03 * min(times.values())
+
+
+@pytest.mark.parametrize(("k", "tile"), [(7168, (128, 256, 128)), (2048, (128, 256, 128)), (1536, (192, 128, 128))])
+def test_pairs_have_wide_tiles_where_k_is_long(k: int, tile: Any) -> None:
+    """With K = 7168 a tile of 128 x 256 took 0.91 of the time of 128 x 128; see `SCALED_PAIRS`."""
+    pairs = Epilogue(expression="x, y -> silu(x) * y", pairs=Paired("halves", "gate"))
+    found = plan(spec(epilogue=pairs), "sm_90", ProblemShape(4096, 4096 if k > 1536 else 24576, k))
+    assert isinstance(found, GemmPlan)
+    assert found.cta_tile == tile
 
 
 def test_a_factor_of_each_column_has_no_tile_in_waves() -> None:

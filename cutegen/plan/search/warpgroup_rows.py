@@ -262,6 +262,19 @@ SCALED_CORRECTIONS: Mapping[tuple[object, ...], float] = {
     (row.cta[:2], row.warpgroups, row.cluster): row.correction for row in SCALED
 }
 """Those corrections, by tile of C, warpgroups and cluster."""
+LONG_PAIRS = 16
+SCALED_PAIRS: Mapping[tuple[object, ...], tuple[float, float]] = {
+    ((192, 128), (3, 1)): (0.75, 0.95),
+    ((128, 128), (2, 1)): (0.8, 0.97),
+    ((128, 256), (2, 1)): (1.25, 1.0),
+}
+"""The same for pairs of columns, whose members a warpgroup multiplies one after the other, by tile of C and warpgroups:
+for a K of less than `LONG_PAIRS` k-tiles, and of more.
+
+On an H200 (2026-11-29, calls with SwiGLU, in bursts) 4096 x 7168 x 16384 and 4096 x 4096 x 7168 took 894 and 203 us
+with 128 x 128, and 801 and 185 with 128 x 256 and a quantized C; 4096 x 24576 x 1536 took 273 with 192 x 128, and 341
+with 128 x 256 and a quantized C.
+"""
 SCALED_GROUPS_CLUSTERED = 0.85
 """A further correction of clusters for groups of rows: the model takes them for a batch, where clusters are slower.
 

@@ -247,7 +247,8 @@ def _for_elements(spec: GemmSpec, compared: tuple[KernelConfig, ...]) -> Iterato
     """Return rows written for 2-byte elements: rows of shared memory are 128 or 256 bytes for any type."""
     element_bytes = dtype(spec.problem.a.dtype).bytes
     if wgmma.promotes(spec):  # with three warpgroups, only those measured with promoted sums
-        of_pairs = spec.epilogue.quantize is not None and spec.epilogue.pairs is not None
+        of_blocks = spec.epilogue.quantize is not None or _is_scaled_by_blocks(spec)
+        of_pairs = spec.epilogue.pairs is not None and of_blocks
         compared = (
             *(row for row in compared if row.warpgroups != (3, 1)),
             *warpgroup_rows.PROMOTED,
@@ -256,7 +257,8 @@ def _for_elements(spec: GemmSpec, compared: tuple[KernelConfig, ...]) -> Iterato
         if _is_scaled_by_blocks(spec):
             # A box of factors of a packed group begins up to 3 before the tile's.
             grouped = spec.problem.groups is not None
-            scaled = (row for row in warpgroup_rows.SCALED if not grouped or row.cta[0] < MAX_BOX_ELEMS)
+            fits_box = grouped or spec.epilogue.pairs is not None  # nor do warpgroups of pairs have two blocks of rows
+            scaled = (row for row in warpgroup_rows.SCALED if not fits_box or row.cta[0] < MAX_BOX_ELEMS)
             compared = tuple(warpgroup_rows.each_kernel_once((*scaled, *compared)))
     for row in (found for each in compared if (found := _with_pairs(spec, each)) is not None):
         m, n, k = row.cta
@@ -316,10 +318,18 @@ def _of_scaled(spec: GemmSpec, problem: ProblemShape, row: KernelConfig) -> floa
         return None
     if not _is_scaled_by_blocks(spec) or is_streamed(spec, problem):
         return None
+    if spec.epilogue.pairs is not None:
+        return _of_scaled_pairs(problem, row)
     found = warpgroup_rows.SCALED_CORRECTIONS.get((row.cta[:2], row.warpgroups, row.cluster))
     if found is None or spec.problem.groups is None or row.cluster == ALONE:
         return found
     return found * warpgroup_rows.SCALED_GROUPS_CLUSTERED
+
+
+def _of_scaled_pairs(problem: ProblemShape, row: KernelConfig) -> float | None:
+    """Return the same for pairs of columns, which are multiplied in waves of one member."""
+    short, long = warpgroup_rows.SCALED_PAIRS.get((row.cta[:2], row.warpgroups), (None, None))
+    return short if problem.k < warpgroup_rows.LONG_PAIRS * row.cta[2] else long
 
 
 def _of_factors(spec: GemmSpec, problem: ProblemShape, row: KernelConfig) -> float:
