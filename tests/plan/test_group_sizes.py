@@ -138,16 +138,20 @@ def test_the_busiest_cta_of_padded_groups_is_that_of_the_scheduler() -> None:
         assert found == max(sum(works[cta::ctas]) for cta in range(ctas))
 
 
+def chosen_and_of_columns(spec: GemmSpec, problem: ProblemShape, columns: int) -> tuple[GemmPlan, GemmPlan]:
+    """The plan of the search, and that of a swapped tile with so many columns, which are rows of groups."""
+    swapped = replace(spec, tile=Tile((128, columns, 64)), schedule=replace(spec.schedule, swap=True))
+    chosen, given = (plan(each, "sm_90", problem) for each in (spec, swapped))
+    assert isinstance(chosen, GemmPlan)
+    assert isinstance(given, GemmPlan)
+    return chosen, given
+
+
 def test_padded_groups_get_no_tile_that_only_even_ones_fill() -> None:
     """Of 32 groups of about 192 rows half have a few more, and need a second tile of 192 rows."""
     problem = ProblemShape(192, 4096, 7168, groups=32)
     spec = padded("sm90_bf16_grouped")
-    chosen, fitting = (
-        plan(each, "sm_90", problem)
-        for each in (spec, replace(spec, tile=Tile((128, 192, 64)), schedule=replace(spec.schedule, swap=True)))
-    )
-    assert isinstance(chosen, GemmPlan)
-    assert isinstance(fitting, GemmPlan)
+    chosen, fitting = chosen_and_of_columns(spec, problem, 192)
     assert chosen.launch.cta_tile[0] < 192 == fitting.launch.cta_tile[0]
     assert times_of(fitting)[Distribution.UNIFORM] < times_of(chosen)[Distribution.UNIFORM]
     assert times_of(chosen)[Distribution.SPREAD] < 0.9 * times_of(fitting)[Distribution.SPREAD]
@@ -229,12 +233,7 @@ def test_the_tile_is_one_that_uneven_groups_fill() -> None:
     """Groups of 256 rows fill tiles of 256; of uneven ones half have a few more, which take a second tile."""
     problem = ProblemShape(4096, 16384, 5120, groups=16)
     spec = load_spec("sm90_bf16_grouped")
-    chosen, widest = (
-        plan(each, "sm_90", problem)
-        for each in (spec, replace(spec, tile=Tile((128, 256, 64)), schedule=replace(spec.schedule, swap=True)))
-    )
-    assert isinstance(chosen, GemmPlan)
-    assert isinstance(widest, GemmPlan)
+    chosen, widest = chosen_and_of_columns(spec, problem, 256)
     assert chosen.launch.cta_tile[0] < 256 == widest.launch.cta_tile[0]
     of_chosen, of_widest = times_of(chosen), times_of(widest)
     assert of_chosen[Distribution.ROUTED] < 0.95 * of_widest[Distribution.ROUTED]

@@ -312,17 +312,15 @@ def promoted(
     between = (Step(Action.MMA_WAIT, pending=0), Step(Action.MMA_FENCE), Step(Action.MMA_COMMIT))
     alone = (*_multiplied(k_blocks), *(between,) * (prod(promotion.waves) - 1), drain)
     later = (Section((Step(Action.WAIT, 1, below=Mark.END),), group=1),) if promotion.staggered else ()
-    copies = promotion.k_tiles_per_turn
-    rest = Range(RangeName.EDGE_TURN, alone, Mark.WHOLE, Mark.END)
+    turn = alone
     if promotion.sets > 1:
         leave = tuple(replace(step, nth=Nth.LATER) for step in _LEAVE_PREVIOUS)
         last = tuple(replace(step, nth=Nth.LAST) for step in drain)
         turn = (*_multiplied(k_blocks), leave, last)
-        k_tiles: tuple[Range, ...] = (Range(RangeName.TURN, turn, Mark.FIRST, Mark.WHOLE, copies=copies), rest)
-    elif copies > 1:
-        k_tiles = (Range(RangeName.TURN, alone, Mark.FIRST, Mark.WHOLE, copies=copies), rest)
-    else:
-        k_tiles = (Range(RangeName.TURN, alone, Mark.FIRST, Mark.END),)
+    k_tiles: tuple[Range, ...] = (Range(RangeName.TURN, turn, Mark.FIRST, Mark.END),)
+    if (copies := promotion.k_tiles_per_turn) > 1:
+        rest = Range(RangeName.EDGE_TURN, alone, Mark.WHOLE, Mark.END)
+        k_tiles = (Range(RangeName.TURN, turn, Mark.FIRST, Mark.WHOLE, copies=copies), rest)
     consume: Tile = (*take, *k_tiles, *give, *epilogue)
     return _produced(roles, pipelines, k_blocks, _first_apart(fetches), consume, begin=later)
 

@@ -255,10 +255,9 @@ def _for_elements(spec: GemmSpec, compared: tuple[KernelConfig, ...]) -> Iterato
             *(warpgroup_rows.QUANTIZED_PAIRS * of_pairs),
         )
         if _is_scaled_by_blocks(spec):
-            # A box of factors of a packed group begins up to 3 before the tile's.
-            grouped = spec.problem.groups is not None
-            fits_box = grouped or spec.epilogue.pairs is not None  # nor do warpgroups of pairs have two blocks of rows
-            scaled = (row for row in warpgroup_rows.SCALED if not fits_box or row.cta[0] < MAX_BOX_ELEMS)
+            # The box of a packed group's factors begins up to 3 before the tile, and warpgroups of pairs have 64 rows.
+            shorter = spec.problem.groups is not None or spec.epilogue.pairs is not None
+            scaled = (row for row in warpgroup_rows.SCALED if not shorter or row.cta[0] < MAX_BOX_ELEMS)
             compared = tuple(warpgroup_rows.each_kernel_once((*scaled, *compared)))
     for row in (found for each in compared if (found := _with_pairs(spec, each)) is not None):
         m, n, k = row.cta
