@@ -243,9 +243,9 @@ SCALED = tuple(
 )
 """Rows for sums that are scaled by factors of blocks, with their whole corrections.
 
-On an H200 (2026-11-29, bursts of four launches in CUDA graphs, medians of 20) such corrections gave the measured times
-of seven problems within 9 %, and for K = 512 all times were 0.7 of the predicted ones. Tiles of 256 x 128 are
-multiplied in waves of rows; those and the ones of 192 x 128 are here in clusters of 1 x 2. Times, us:
+On an H200 (2026-11-29, bursts of four launches and more in CUDA graphs, medians of 20 or 25) such corrections gave the
+measured times of seven problems within 9 %, and for K = 512 all times were 0.7 of the predicted ones. Tiles of
+256 x 128 are multiplied in waves of rows; those and the ones of 192 x 128 are here in clusters of 1 x 2. Times, us:
 
 | M x N x K       | 256 x 128 | 192 x 128 | 128 x 128 |
 |-----------------|-----------|-----------|-----------|
